@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Join the results of one declared module over all its targets: verify, bundle, link the launcher library, write the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build import __version__
+from flydsl_build.bundle.elf import read_code_object, read_elf
+from flydsl_build.bundle.manifest import (
+    NO_DEFAULT,
+    Axis,
+    Bitcode,
+    CodeObject,
+    DeviceGlobal,
+    Distribution,
+    HostEntry,
+    LauncherEntry,
+    Library,
+    Manifest,
+    Parameter,
+    Provenance,
+    Source,
+    SpecializationEntry,
+    Unit,
+    manifest_kernels,
+    slot_from_json,
+)
+from flydsl_build.bundle.offload_bundle import write_bundle
+from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
+from flydsl_build.declare.argument_json import argument_from_json
+from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.targets import parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flydsl_build.backend.pipeline import Project
+    from flydsl_build.backend.placement import Placement
+    from flydsl_build.compile.jobs import CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
+    from flydsl_build.compile.toolchain import Linker
+    from flydsl_build.config.settings import Settings
+    from flydsl_build.declare.specialization import Specialization
+
+__all__ = ["AssembledModule", "assemble_module"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AssembledModule:
+    """One declared module, complete in a folder of its own.
+
+    Parameters
+    ----------
+    folder
+        Has the bundles, the launcher library and the manifest, and nothing else.
+    stub_arguments
+        What `render_stub` needs beside the manifest.
+    unexported
+        Public names of the source that the stub does not have.
+    """
+
+    placement: Placement
+    manifest: Manifest
+    folder: Path
+    stub_arguments: dict[str, Any]
+    unexported: tuple[str, ...]
+
+
+def assemble_module(  # noqa: PLR0913
+    module: str,
+    *,
+    specializations: Sequence[Specialization],
+    results: Sequence[JobResult],
+    placement: Placement,
+    settings: Settings,
+    project: Project,
+    linker: Linker,
+    output: Path,
+) -> AssembledModule:
+    """Make the artefacts of one module in the folder `output`.
+
+    Raises
+    ------
+    VerifyError
+        A code object or the launcher library is not what was asked for, or the targets disagree about a launcher.
+    """
+    faults = FaultCollector()
+    units = _units(module, results, placement, output, faults)
+    library = _link_library(results, linker, output / f"{placement.stem}.launchers.so", faults)
+    faults.raise_if_any(VerifyError)
+    targets = tuple(dict.fromkeys(result.target for result in results))
+    launchers = _launchers(specializations, results, units, faults)
+    faults.raise_if_any(VerifyError)
+    sources: dict[str, str] = {}
+    for result in results:
+        sources.update(result.sources)
+    first = results[0]
+    manifest = Manifest(
+        module=module,
+        distribution=Distribution(name=project.name, version=project.version),
+        load=settings.load,
+        targets=targets,
+        axes={axis.name: Axis(values=axis.values, select=axis.select) for axis in settings.axes if any(axis.name in unit.axes for unit in units.values())},
+        library=library,
+        units=tuple(units.values()),
+        launchers=launchers,
+        provenance=Provenance(
+            flydsl=first.flydsl,
+            llvm=first.llvm,
+            linker=linker.version,
+            flydsl_build=__version__,
+            bitcode=_bitcode(results),
+            sources=sources,
+        ),
+    )
+    text = manifest.to_json().encode()
+    (output / placement.manifest_name).write_bytes(text)
+    exported = {launcher.name for launcher in launchers}
+    return AssembledModule(
+        placement=placement,
+        manifest=manifest,
+        folder=output,
+        stub_arguments={
+            "manifest_sha256": hashlib.sha256(text).hexdigest(),
+            "manifest_file": placement.manifest_from_stub,
+            "runtime_package": placement.runtime_package,
+            "module_doc": first.doc,
+        },
+        unexported=tuple(name for name in first.public_names if name not in exported),
+    )
+
+
+def _units(  # noqa: PLR0913
+    module: str, results: Sequence[JobResult], placement: Placement, output: Path, faults: FaultCollector
+) -> dict[str, Unit]:
+    codes: dict[str, dict[str, bytes]] = {}
+    made: dict[str, CodeObjectBuild] = {}
+    for result in results:
+        argument_sizes = {
+            kernel: sizes for one in result.specializations for kernel, sizes in one.kernel_arguments.items()
+        }
+        for built in result.code_objects:
+            data = Path(result.output, built.file).read_bytes()
+            faults.extend(
+                verify_code_object(
+                    data,
+                    where=f"{module}, {result.target}",
+                    target=result.target,
+                    e_flags=parse_target(result.target, where=module).e_flags,
+                    kernels={kernel: argument_sizes[kernel] for kernel in built.kernels if kernel in argument_sizes},
+                    globals=dict.fromkeys(built.globals),
+                )
+            )
+            codes.setdefault(built.group, {})[result.target] = data
+            first = made.setdefault(built.group, built)
+            for what in ("init", "globals"):
+                if getattr(built, what) != getattr(first, what):
+                    faults.add(
+                        f"{module}, {result.target}",
+                        f"the {what} of its externs differ between targets: {getattr(first, what)} and {getattr(built, what)}",
+                        "call the same externs on every target, or declare the module's kernels for fewer targets",
+                    )
+    faults.raise_if_any(VerifyError)
+    units = {}
+    for name, objects in codes.items():
+        file = f"{placement.stem}.hipfb" if name == "main" else f"{placement.stem}.{name}.hipfb"
+        bundle = write_bundle(objects, where=module)
+        (output / file).write_bytes(bundle.data)
+        units[name] = Unit(
+            name=name,
+            axes=dict(made[name].axes),
+            bundle=file,
+            init=made[name].init,
+            globals=_globals(made[name].globals, objects),
+            code_objects={target: _code_object(data, bundle.entries[target].offset) for target, data in objects.items()},
+        )
+    return units
+
+
+def _code_object(data: bytes, offset: int) -> CodeObject:
+    code = read_code_object(data)
+    return CodeObject(
+        offset=offset,
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        e_flags=code.elf.flags,
+        kernels=manifest_kernels(code),
+    )
+
+
+def _globals(names: tuple[str, ...], objects: dict[str, bytes]) -> tuple[DeviceGlobal, ...]:
+    if not names:
+        return ()
+    symbols = {one.name: one for one in read_elf(next(iter(objects.values()))).dynamic_symbols}
+    return tuple(DeviceGlobal(name=name, size=symbols[name].size) for name in names)
+
+
+def _link_library(results: Sequence[JobResult], linker: Linker, path: Path, faults: FaultCollector) -> Library:
+    """Link the host objects of all targets; equal entries of several targets are one."""
+    objects: dict[str, Path] = {}
+    for result in results:
+        for one in result.specializations:
+            objects.setdefault(one.entry, Path(result.output, one.host_object))
+    command = [
+        *linker.command,
+        *("-shared", "--build-id=none", "--hash-style=gnu", "--eh-frame-hdr", "-z", "noexecstack", "-z", "relro", "--strip-debug"),
+        *("-o", str(path)),
+        *(str(objects[entry]) for entry in sorted(objects)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise BuildError(
+            Fault(where=path.name, what="linking the launcher library failed", fix="see the linker's message", detail=done.stderr or done.stdout)
+        )
+    data = path.read_bytes()
+    faults.extend(verify_launcher_library(data, where=path.name, entries=objects))
+    return Library(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+
+def _bitcode(results: Sequence[JobResult]) -> tuple[Bitcode, ...]:
+    uses: dict[tuple[str, str], list[str]] = {}
+    found = {}
+    for result in results:
+        for built in result.code_objects:
+            for use in built.bitcode:
+                uses.setdefault((use.name, use.sha256), []).append(result.target)
+                found[use.name, use.sha256] = use
+    return tuple(
+        Bitcode(file=name, sha256=sha256, size=found[name, sha256].size, code_object_version=found[name, sha256].abi, targets=tuple(targets))
+        for (name, sha256), targets in uses.items()
+    )
+
+
+# --- launchers ---------------------------------------------------------------------------------------------------------
+
+
+def _parameter(info: ParameterInfo) -> Parameter:
+    return Parameter(
+        name=info.name,
+        kind=info.kind,  # type: ignore[arg-type]
+        annotation=info.annotation or None,
+        role=info.role,  # type: ignore[arg-type]
+        default=_tuples(info.default) if info.has_default else NO_DEFAULT,
+    )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
+
+
+def _launchers(
+    specializations: Sequence[Specialization], results: Sequence[JobResult], units: dict[str, Unit], faults: FaultCollector
+) -> tuple[LauncherEntry, ...]:
+    built: dict[str, dict[str, list[SpecializationBuild]]] = {}
+    for result in results:
+        for one in result.specializations:
+            built.setdefault(one.name, {}).setdefault(result.target, []).append(one)
+    by_launcher: dict[str, list[Specialization]] = {}
+    for specialization in specializations:
+        by_launcher.setdefault(specialization.attribute, []).append(specialization)
+    launchers = []
+    for name, members in by_launcher.items():
+        entries = []
+        for specialization in members:
+            per_target = built[specialization.name]
+            first = next(iter(per_target.values()))[0]
+            for target, other in ((target, one) for target, builds in per_target.items() for one in builds):
+                for what in ("parameters", "arguments", "slots", "constexpr"):
+                    if getattr(other, what) != getattr(first, what):
+                        faults.add(
+                            f"{specialization.where}, {target}",
+                            f"the launcher's {what} differ between targets",
+                            "give it the same signature on every target, or declare it once for each target list",
+                        )
+            entries.append(_specialization(specialization, per_target, units))
+        first = next(iter(built[members[0].name].values()))[0]
+        launchers.append(
+            LauncherEntry(
+                name=name,
+                kind="launcher" if members[0].params is None else "factory",
+                doc=first.doc,
+                parameters=tuple(_parameter(one) for one in first.parameters),
+                factory_parameters=None if members[0].params is None else tuple(_parameter(one) for one in first.factory_parameters),
+                specializations=tuple(entries),
+            )
+        )
+    return tuple(launchers)
+
+
+def _specialization(
+    specialization: Specialization, per_target: dict[str, list[SpecializationBuild]], units: dict[str, Unit]
+) -> SpecializationEntry:
+    first = next(iter(per_target.values()))[0]
+    return SpecializationEntry(
+        name=specialization.name,
+        constexpr={name: _tuples(value) for name, value in first.constexpr.items()},
+        params=dict(specialization.params or ()),
+        targets=tuple(per_target),
+        arguments={name: argument_from_json(one) for name, one in first.arguments.items()},
+        slots=tuple(slot_from_json(slot, where=specialization.where) for slot in first.slots),
+        entries={target: {one.group: _entry(one, units[one.group], target) for one in builds} for target, builds in per_target.items()},
+        options=dict(first.options),
+        source=Source(file=first.source_file, line=first.source_line),
+    )
+
+
+def _entry(build: SpecializationBuild, unit: Unit, target: str) -> HostEntry:
+    positions = {kernel.symbol: index for index, kernel in enumerate(unit.code_objects[target].kernels)}
+    return HostEntry(entry=build.entry, kernels=tuple(positions[kernel] for kernel in build.kernels))

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The setuptools side: a `build` sub-command that makes the kernels, and a wheel tag that tells the truth.
+
+`finalize_distribution` is registered as a `setuptools.finalize_distribution_options` entry point; it does nothing unless a
+hook of this back end is running.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from setuptools import Command
+
+from flydsl_build.backend import session
+from flydsl_build.bundle.platform_tag import wheel_tag
+from flydsl_build.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from setuptools import Distribution
+
+__all__ = ["BuildFlydsl", "finalize_distribution"]
+
+
+class BuildFlydsl(Command):
+    """Compile the declared kernels into the build folder (the `build_flydsl` sub-command of `build`)."""
+
+    description = "compile FlyDSL kernels"
+    user_options: ClassVar[list[tuple[str, str | None, str | None]]] = []  # type: ignore[assignment]
+
+    build_lib: str | None
+    editable_mode: bool = False
+
+    def initialize_options(self) -> None:
+        """Set what setuptools may override."""
+        self.build_lib = None
+        self.editable_mode = False
+        self._outputs: list[str] = []
+
+    def finalize_options(self) -> None:
+        """Take the build folder from `build_py`."""
+        self.set_undefined_options("build_py", ("build_lib", "build_lib"))
+
+    def run(self) -> None:
+        """Compile, verify, write stubs; in an editable install, say that FlyDSL's JIT serves the kernels."""
+        running = session.current()
+        if running is None:
+            return
+        if running.editable or self.editable_mode:
+            sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
+            return
+        from flydsl_build.backend.pipeline import Project, build_kernels  # noqa: PLC0415
+
+        assert self.build_lib is not None
+        metadata = self.distribution.metadata
+        project = Project(
+            root=running.project,
+            name=metadata.get_name(),
+            version=metadata.get_version(),
+            package_roots=_package_roots(self.distribution, running.project),
+            build_lib=Path(self.build_lib),
+        )
+        self._outputs = build_kernels(running.settings, project)
+
+    def get_outputs(self) -> list[str]:
+        """Return the files written into the build folder."""
+        return list(self._outputs)
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """Return an empty mapping: no output is a copy of one source."""
+        return {}
+
+    def get_source_files(self) -> list[str]:
+        """Return the files a source distribution needs beside the modules, relative to the project: extern bitcode."""
+        running = session.current()
+        if running is None:
+            return []
+        from flydsl_build.backend.source_files import extern_files  # noqa: PLC0415
+
+        return extern_files(running.settings, running.project)
+
+
+def _package_roots(distribution: Distribution, project: Path) -> tuple[str, ...]:
+    """Return the folders to import the author's packages from, given setuptools' `package_dir`."""
+    mapping: dict[str, str] = dict(distribution.package_dir or {})
+    roots = [project / mapping.pop("")] if "" in mapping else [project]
+    for package, folder in mapping.items():
+        path = project / folder
+        parts = package.split(".")
+        if list(path.parts[-len(parts) :]) != parts:
+            raise ConfigError(
+                Fault(
+                    where="tool.setuptools.package-dir",
+                    what=f"{package} = {folder}: the folder is not named like the package, so it cannot be imported before it is installed",
+                    fix=f"name the folder {'/'.join(parts)}, for example src/{'/'.join(parts)}",
+                )
+            )
+        roots.append(path.parents[len(parts) - 1])
+    return tuple(dict.fromkeys(str(one.resolve()) for one in roots))
+
+
+def _with_kernels(build: type[Any]) -> type[Any]:
+    class Build(build):  # type: ignore[misc]
+        sub_commands: ClassVar[list[Any]] = [*build.sub_commands, ("build_flydsl", None)]
+
+    return Build
+
+
+def _with_true_tag(bdist_wheel: type[Any]) -> type[Any]:
+    class BdistWheel(bdist_wheel):  # type: ignore[misc]
+        def get_tag(self) -> tuple[str, str, str]:
+            # The author's own extension modules bind the wheel to an interpreter; ours are limited to the stable ABI.
+            own = super().get_tag() if self.distribution.ext_modules else ("py3", "none", "any")
+            build_lib = Path(self.get_finalized_command("build").build_lib)
+            files = [path for path in sorted(build_lib.rglob("*")) if path.is_file()]
+            tag = wheel_tag("-".join(own), files)
+            python, abi, platform = tag.split("-")
+            return python, abi, platform
+
+    return BdistWheel
+
+
+def finalize_distribution(distribution: Distribution) -> None:
+    """Add the kernels to the build of this distribution, if a hook of this back end is running."""
+    running = session.current()
+    if running is None:
+        return
+    if not running.settings.kernels and not running.settings.kernels_from:
+        return
+    commands = distribution.cmdclass
+    commands["build_flydsl"] = BuildFlydsl
+    commands["build"] = _with_kernels(distribution.get_command_class("build"))  # type: ignore[no-untyped-call]
+    if not running.editable:
+        # Code objects belong to a platform: this makes setuptools install everything into platlib.
+        distribution.has_ext_modules = lambda: True  # type: ignore[method-assign]
+        commands["bdist_wheel"] = _with_true_tag(distribution.get_command_class("bdist_wheel"))  # type: ignore[no-untyped-call]
+
+
+finalize_distribution.order = 10  # type: ignore[attr-defined]

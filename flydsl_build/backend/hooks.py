@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the PEP 517 and PEP 660 hooks do: read the settings, let setuptools build with them, tell faults in words."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build.compile.toolchain import linker_is_present
+from flydsl_build.config.settings import read_settings, setuptools_settings
+from flydsl_build.errors import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+    from flydsl_build.config.settings import Settings
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+
+SETUPTOOLS = "setuptools>=77"
+JINJA = "jinja2>=3.1"
+FLYDSL = "flydsl>=0.5,<0.6"
+ZIGLANG = "ziglang>=0.13"
+
+_ConfigSettings = "Mapping[str, str | list[str] | None] | None"
+
+
+@contextlib.contextmanager
+def _faults_in_words() -> Iterator[None]:
+    """End the process with the message alone where the project or the machine is at fault; bugs keep their traceback."""
+    try:
+        yield
+    except BuildError as error:
+        sys.stdout.flush()
+        sys.stderr.write(f"\nflydsl-build: {error.stage} failed: {error}\n")
+        sys.stderr.flush()
+        raise SystemExit(1) from None
+
+
+def _settings(config_settings: Any, *, need_archs: bool = True) -> Settings:
+    return read_settings(Path.cwd(), config_settings, os.environ, need_archs=need_archs)
+
+
+def _setuptools() -> ModuleType:
+    from setuptools import build_meta  # noqa: PLC0415
+
+    return build_meta
+
+
+def _base_requires(hook: str, config_settings: Any) -> list[str]:
+    """Ask setuptools for its own requirements; before it is installed there are none to ask for."""
+    if importlib.util.find_spec("setuptools") is None:
+        return []
+    found: list[str] = getattr(_setuptools(), hook)(setuptools_settings(config_settings))
+    return found
+
+
+def _requires(hook: str, config_settings: Any, own: list[str]) -> list[str]:
+    base = [one for one in _base_requires(hook, config_settings) if one.split(">")[0].strip() != "setuptools"]
+    return [SETUPTOOLS, *own, *base]
+
+
+def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
+    """See `flydsl_build.backend`."""
+    with _faults_in_words():
+        settings = _settings(config_settings)
+        own = [JINJA, FLYDSL]
+        if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
+            own.append(ZIGLANG)
+        return _requires("get_requires_for_build_wheel", config_settings, own)
+
+
+def get_requires_for_build_sdist(config_settings: Any) -> list[str]:
+    """See `flydsl_build.backend`."""
+    return _requires("get_requires_for_build_sdist", config_settings, [])
+
+
+def get_requires_for_build_editable(config_settings: Any) -> list[str]:
+    """See `flydsl_build.backend`."""
+    return _requires("get_requires_for_build_editable", config_settings, [])
+
+
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any) -> str:
+    """See `flydsl_build.backend`."""
+    with _faults_in_words():
+        _settings(config_settings, need_archs=False)
+        name: str = _setuptools().prepare_metadata_for_build_wheel(metadata_directory, setuptools_settings(config_settings))
+        return name
+
+
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Any) -> str:
+    """See `flydsl_build.backend`."""
+    with _faults_in_words():
+        _settings(config_settings, need_archs=False)
+        name: str = _setuptools().prepare_metadata_for_build_editable(metadata_directory, setuptools_settings(config_settings))
+        return name
+
+
+def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
+    """See `flydsl_build.backend`."""
+    from flydsl_build.backend import session, wheel_file  # noqa: PLC0415
+
+    with _faults_in_words():
+        settings = _settings(config_settings)
+        before = set(Path(wheel_directory).glob("*.whl"))
+        try:
+            with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False)):
+                name: str = _setuptools().build_wheel(wheel_directory, setuptools_settings(config_settings), metadata_directory)
+            wheel_file.normalize(Path(wheel_directory, name), os.environ)
+        except BaseException:
+            # Nothing half-written stays behind.
+            for path in set(Path(wheel_directory).glob("*.whl")) - before:
+                path.unlink(missing_ok=True)
+            raise
+        return name
+
+
+def build_sdist(sdist_directory: str, config_settings: Any) -> str:
+    """See `flydsl_build.backend`."""
+    from flydsl_build.backend import session  # noqa: PLC0415
+
+    with _faults_in_words():
+        settings = _settings(config_settings, need_archs=False)
+        with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False)):
+            name: str = _setuptools().build_sdist(sdist_directory, setuptools_settings(config_settings))
+        return name
+
+
+def build_editable(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
+    """See `flydsl_build.backend`."""
+    from flydsl_build.backend import session  # noqa: PLC0415
+
+    with _faults_in_words():
+        settings = _settings(config_settings, need_archs=False)
+        with session.active(session.Session(settings=settings, project=Path.cwd(), editable=True)):
+            name: str = _setuptools().build_editable(wheel_directory, setuptools_settings(config_settings), metadata_directory)
+        return name

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From settings to files in the build folder: the rooms in their order.
+
+settings -> specializations -> jobs -> worker processes -> assembled modules -> verification -> bundles, manifests,
+launcher libraries, stubs. Everything is made in a temporary folder and moved into the build folder at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flydsl_build.backend.assemble import assemble_module
+from flydsl_build.backend.placement import Placement, place_module
+from flydsl_build.backend.summary import print_summary
+from flydsl_build.bundle.verify import verify_package
+from flydsl_build.compile.jobs import ExternRule, Job, WorkerSettings
+from flydsl_build.compile.pool import PoolSettings, run_jobs
+from flydsl_build.compile.toolchain import make_toolkit, safe_temporary_folder
+from flydsl_build.declare.expand import expand
+from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.stubs.render import render_stub
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flydsl_build.backend.assemble import AssembledModule
+    from flydsl_build.config.settings import Settings
+    from flydsl_build.declare.specialization import Specialization
+
+__all__ = ["Project", "build_kernels"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Project:
+    """The project being built.
+
+    Parameters
+    ----------
+    root
+        The folder with pyproject.toml.
+    package_roots
+        Folders to import the author's packages from.
+    build_lib
+        setuptools' build folder, which holds the packages as they will be in the wheel.
+    """
+
+    root: Path
+    name: str
+    version: str
+    package_roots: tuple[str, ...]
+    build_lib: Path
+
+
+def build_kernels(settings: Settings, project: Project) -> list[str]:
+    """Compile everything declared and write it into the build folder; return the files written.
+
+    Raises
+    ------
+    BuildError
+        With all faults of the stage that failed; the build folder is unchanged then.
+    """
+    specializations = expand(settings)
+    placements = _placements(specializations, project)
+    with safe_temporary_folder() as temporary:
+        folder = Path(temporary)
+        jobs = plan_jobs(specializations, settings, folder / "jobs")
+        toolkit, linker = make_toolkit(_made(folder / "toolkit"), lld=settings.lld, rocm_path=settings.rocm_path)
+        pool = PoolSettings(
+            workers=settings.jobs or os.cpu_count() or 1,
+            timeout=settings.timeout,
+            worker=WorkerSettings(target="", package_roots=project.package_roots, toolkit=toolkit, verbose=settings.verbose),
+        )
+        _say(f"compiling {len(specializations)} specializations in {len(jobs)} jobs, linker {toolkit.linker}")
+        results = run_jobs(jobs, pool)
+        for warning in dict.fromkeys(warning for result in results for warning in result.warnings):
+            _say(f"warning: {warning}")
+        modules = [
+            assemble_module(
+                module,
+                specializations=[one for one in specializations if one.module == module],
+                results=[result for result in results if result.module == module],
+                placement=placements[module],
+                settings=settings,
+                project=project,
+                linker=linker,
+                output=_made(folder / "modules" / module),
+            )
+            for module in placements
+        ]
+        faults = FaultCollector()
+        for module in modules:
+            faults.extend(verify_package(module.folder, [module.placement.manifest_name]))
+        faults.raise_if_any(VerifyError)
+        written = _install(modules, project)
+    for module in modules:
+        if module.unexported:
+            _say(f"warning: the stub of {module.placement.module} does not have these public names of its source: {', '.join(module.unexported)}")
+    print_summary([module.manifest for module in modules], sys.stdout)
+    return written
+
+
+def plan_jobs(specializations: Sequence[Specialization], settings: Settings, folder: Path) -> list[Job]:
+    """Return one job for each declared module and target, in order of declaration."""
+    rules = tuple(
+        ExternRule(
+            symbol=one.symbol, where=one.where, bitcode=one.bitcode, globals=one.globals, init=one.init, compatible=one.compatible
+        )
+        for one in settings.externs
+    )
+    jobs = []
+    modules = dict.fromkeys(one.module for one in specializations)
+    for module in modules:
+        members = [one for one in specializations if one.module == module]
+        targets = dict.fromkeys(target for one in members for target in one.targets)
+        for target in targets:
+            output = folder / f"{module}-{target}"
+            jobs.append(
+                Job(
+                    module=module,
+                    target=target,
+                    output=str(_made(output)),
+                    specializations=tuple(one for one in members if target in one.targets),
+                    project=str(settings.project_dir),
+                    externs=rules,
+                    environment=tuple(settings.env.items()),
+                )
+            )
+    return jobs
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"flydsl-build: {text}\n")
+    sys.stdout.flush()
+
+
+def _placements(specializations: Sequence[Specialization], project: Project) -> dict[str, Placement]:
+    faults = FaultCollector()
+    placements: dict[str, Placement] = {}
+    for one in specializations:
+        if one.module in placements:
+            continue
+        placement = place_module(one.module, project.build_lib)
+        if placement is None:
+            faults.add(
+                one.where,
+                f"module {one.module} is not among the modules that setuptools installs",
+                "check the key, and [tool.setuptools] packages or py-modules",
+            )
+        else:
+            placements[one.module] = placement
+    faults.raise_if_any(BuildError)
+    return placements
+
+
+def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:
+    """Write artefacts, private run times and stubs into the build folder; a failure on the way takes them out again."""
+    written: list[Path] = []
+    stubs = [(module, *render_stub(module.manifest, **module.stub_arguments)) for module in modules]
+    anchors = dict.fromkeys(module.placement.anchor for module in modules)
+    try:
+        for anchor in anchors:
+            if (project.build_lib / anchor).exists():
+                shutil.rmtree(project.build_lib / anchor)
+            written += _write_runtime(project.build_lib / anchor)
+        for module, source, interface in stubs:
+            destination = project.build_lib / module.placement.folder
+            destination.mkdir(parents=True, exist_ok=True)
+            for path in sorted(module.folder.iterdir()):
+                written.append(Path(shutil.copyfile(path, destination / path.name)))
+            stub = project.build_lib / module.placement.source
+            for path, text in ((stub, source), (stub.with_suffix(".pyi"), interface)):
+                path.write_text(text, encoding="utf-8")
+                # Older than any source: the next build's `build_py` must not take the stub for a fresh copy of the module.
+                os.utime(path, (0, 0))
+                written.append(path)
+    except OSError as error:
+        for anchor in anchors:
+            shutil.rmtree(project.build_lib / anchor, ignore_errors=True)
+        raise BuildError(
+            Fault(
+                where=str(error.filename or project.build_lib),
+                what=f"cannot be written ({error.strerror})",
+                fix="make the build folder writable, or free space on its disk",
+            )
+        ) from None
+    return [str(path) for path in written]
+
+
+def _write_runtime(anchor: Path) -> list[Path]:
+    """Copy the run-time library; the wheel then needs nothing of flydsl-build."""
+    from flydsl_build import runtime  # noqa: PLC0415
+
+    source = Path(runtime.__file__).parent
+    destination = anchor / "runtime"
+    destination.mkdir(parents=True)
+    package = anchor / "__init__.py"
+    package.write_text("# SPDX-License-Identifier: Apache-2.0\n", encoding="utf-8")
+    written = [package]
+    files = [*sorted(source.glob("*.py")), *sorted(source.glob("*.so")), *sorted(source.glob("py.typed"))]
+    if not any(path.suffix == ".so" for path in files):
+        raise BuildError(
+            Fault(
+                where=str(source),
+                what="this installation of flydsl-build has no native run time",
+                fix="reinstall it: pip install --force-reinstall flydsl-build",
+            )
+        )
+    for path in files:
+        written.append(Path(shutil.copyfile(path, destination / path.name)))
+    return written

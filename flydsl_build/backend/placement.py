@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the artefacts of a declared module go.
+
+They go into a folder `_flydsl` of the topmost regular package that the module is in. A namespace package is shared between
+distributions, so it is passed over; a module in none gets a folder `_flydsl_<name>` of its own beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+__all__ = ["Placement", "place_module"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """Places relative to the root of the wheel.
+
+    Parameters
+    ----------
+    module
+        The declared module's dotted name.
+    source
+        Its source file, which the stub replaces.
+    anchor
+        The `_flydsl` folder, which has the private run time too.
+    folder
+        The folder of this module's artefacts, at or below `anchor`.
+    stem
+        Name of the artefacts without suffix.
+    """
+
+    module: str
+    source: PurePosixPath
+    anchor: PurePosixPath
+    folder: PurePosixPath
+    stem: str
+
+    @property
+    def manifest_name(self) -> str:
+        """File name of the manifest."""
+        return f"{self.stem}.json"
+
+    @property
+    def runtime_package(self) -> str:
+        """Dotted name of the private run time."""
+        return ".".join((*self.anchor.parts, "runtime"))
+
+    @property
+    def manifest_from_stub(self) -> str:
+        """Path of the manifest relative to the folder of the stub."""
+        up = len(self.source.parent.parts) - len(self.anchor.parent.parts)
+        below = (self.folder / self.manifest_name).relative_to(self.anchor.parent)
+        return str(PurePosixPath(*[".."] * up, below))
+
+
+def place_module(module: str, build_lib: Path) -> Placement | None:
+    """Return where the artefacts of `module` go, or None if the build folder does not have the module."""
+    parts = module.split(".")
+    source = PurePosixPath(*parts).with_suffix(".py")
+    stem = parts[-1]
+    packages = parts[:-1]
+    if not (build_lib / source).is_file():
+        source = PurePosixPath(*parts, "__init__.py")
+        stem = "__init__"
+        packages = parts
+        if not (build_lib / source).is_file():
+            return None
+    for depth in range(1, len(packages) + 1):
+        package = PurePosixPath(*packages[:depth])
+        if (build_lib / package / "__init__.py").is_file():
+            anchor = package / "_flydsl"
+            return Placement(module=module, source=source, anchor=anchor, folder=anchor.joinpath(*packages[depth:]), stem=stem)
+    anchor = PurePosixPath(*packages, f"_flydsl_{stem}")
+    return Placement(module=module, source=source, anchor=anchor, folder=anchor, stem=stem)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The build that is under way in this process, for the setuptools commands, which take no arguments of ours."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from flydsl_build.config.settings import Settings
+
+__all__ = ["Session", "active", "current"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """One call of a build hook."""
+
+    settings: Settings
+    project: Path
+    editable: bool
+
+
+_current: Session | None = None
+
+
+@contextlib.contextmanager
+def active(session: Session) -> Iterator[None]:
+    """Make the session the current one for the length of the block."""
+    global _current  # noqa: PLW0603
+    previous, _current = _current, session
+    try:
+        yield
+    finally:
+        _current = previous
+
+
+def current() -> Session | None:
+    """Return the session of the hook that is running, or None if setuptools was not called by one."""
+    return _current

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a wheel again in one fixed form, so that equal content is equal bytes.
+
+setuptools takes times from SOURCE_DATE_EPOCH, but permissions from the files, so the builder's umask would show.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flydsl_build.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["normalize"]
+
+# The earliest time a zip file can hold.
+_ZIP_EPOCH = 315532800
+_DEFAULT_TIME = _ZIP_EPOCH
+
+
+def _timestamp(environ: Mapping[str, str]) -> tuple[int, int, int, int, int, int]:
+    text = environ.get("SOURCE_DATE_EPOCH")
+    if text is None:
+        return time.gmtime(_DEFAULT_TIME)[:6]
+    try:
+        return time.gmtime(max(_ZIP_EPOCH, int(text)))[:6]
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError(
+            Fault(where="SOURCE_DATE_EPOCH", what=f"{text!r} is not a number of seconds", fix="give seconds since 1970-01-01 UTC, or unset it")
+        ) from None
+
+
+def _order(name: str) -> tuple[bool, bool, str]:
+    """Sort by name, metadata at the end and RECORD last, as PEP 427 recommends."""
+    metadata = name.partition("/")[0].endswith(".dist-info")
+    return metadata, name.endswith(".dist-info/RECORD"), name
+
+
+def normalize(path: Path, environ: Mapping[str, str]) -> None:
+    """Rewrite the wheel at `path`: sorted members, one time, permissions 0644 or 0755, deflate level 6."""
+    stamp = _timestamp(environ)
+    temporary = path.with_suffix(".whl.partial")
+    try:
+        with zipfile.ZipFile(path) as source, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as target:
+            for name in sorted(source.namelist(), key=_order):
+                if name.endswith("/"):
+                    continue
+                executable = source.getinfo(name).external_attr >> 16 & stat.S_IXUSR
+                info = zipfile.ZipInfo(name, stamp)
+                info.create_system = 3
+                info.compress_type = zipfile.ZIP_DEFLATED
+                info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
+                target.writestr(info, source.read(name))
+        os.replace(temporary, path)  # noqa: PTH105
+    finally:
+        Path(temporary).unlink(missing_ok=True)

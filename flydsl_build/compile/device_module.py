@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Join the lowered GPU modules of several specializations and serialize them to one code object.
+
+FlyDSL lowers each specialization to a `gpu.module` of its own. A declared module gets one code object a target, so that it
+is loaded, and its init functions run, once. The GPU modules are therefore joined while they are LLVM dialect: every symbol
+that is defined keeps its name where it is free and gets a suffix where it is not; declarations of externs are shared.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from flydsl._mlir import ir
+from flydsl._mlir.dialects import gpu
+from flydsl._mlir.passmanager import PassManager
+
+__all__ = ["DeviceModule", "SymbolConflictError", "join_gpu_modules", "serialize"]
+
+_LDS = 3
+
+
+class SymbolConflictError(Exception):
+    """Two specializations declare one extern with different types."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceModule:
+    """A joined module: the holder of one `gpu.module`, and the new names of each part's kernels."""
+
+    module: ir.Module
+    kernel_names: tuple[dict[str, str], ...]
+
+
+def _symbol(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value
+
+
+def _is_shared_declaration(op: ir.Operation) -> bool:
+    """Tell whether the symbol is defined elsewhere: an extern function, or an extern variable outside LDS."""
+    if op.name == "llvm.func":
+        return len(op.regions[0].blocks) == 0
+    if op.name == "llvm.mlir.global":
+        # LDS allocations have no initializer either, but each is its kernel's own.
+        space = ir.IntegerAttr(op.attributes["addr_space"]).value if "addr_space" in op.attributes else 0
+        return space != _LDS and "value" not in op.attributes and len(op.regions[0].blocks) == 0
+    return False
+
+
+def _gpu_module(module: ir.Module) -> ir.Operation:
+    found = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
+    if len(found) != 1:
+        msg = f"expected one gpu.module after lowering, found {len(found)}"
+        raise RuntimeError(msg)
+    return found[0]
+
+
+def join_gpu_modules(parts: list[tuple[str, ir.Module]]) -> DeviceModule:
+    """Move the GPU code of all parts into one new module.
+
+    Parameters
+    ----------
+    parts
+        For each specialization its name, used as the suffix of names that are taken, and its lowered module. The GPU
+        module is taken out of it.
+
+    Raises
+    ------
+    SymbolConflictError
+        An extern is declared with two types.
+    """
+    names: list[dict[str, str]] = []
+    with ir.Location.unknown():
+        module = ir.Module.create()
+        module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+        joined: ir.Operation | None = None
+        taken: dict[str, str] = {}
+        for label, part in parts:
+            source = _gpu_module(part)
+            renamed: dict[str, str] = {}
+            own = {_symbol(one.operation) for one in source.regions[0].blocks[0].operations if "sym_name" in one.operation.attributes}
+            for op in [one.operation for one in source.regions[0].blocks[0].operations]:
+                if "sym_name" not in op.attributes:
+                    continue
+                old = _symbol(op)
+                if _is_shared_declaration(op):
+                    signature = str(op.attributes["function_type" if op.name == "llvm.func" else "global_type"])
+                    if taken.get(old, signature) != signature:
+                        msg = f"the extern {old} is declared as {taken[old] or 'a definition'} and as {signature}"
+                        raise SymbolConflictError(msg)
+                    if old in taken:
+                        op.erase()
+                    taken[old] = signature
+                    continue
+                new = old if old not in taken else _free_name(old, label, own | taken.keys())
+                if new != old:
+                    ir.SymbolTable.replace_all_symbol_uses(old, new, source)
+                    ir.SymbolTable.set_symbol_name(op, new)
+                taken[new] = ""
+                if "gpu.kernel" in op.attributes or "rocdl.kernel" in op.attributes:
+                    renamed[old] = new
+            names.append(renamed)
+            if joined is None:
+                source.detach_from_parent()
+                module.body.append(source)
+                joined = source
+                if "targets" in joined.attributes:
+                    del joined.attributes["targets"]
+                if "offloadingHandler" in joined.attributes:
+                    del joined.attributes["offloadingHandler"]
+                continue
+            for op in [one.operation for one in source.regions[0].blocks[0].operations]:
+                op.detach_from_parent()
+                joined.regions[0].blocks[0].append(op)
+            source.erase()
+    return DeviceModule(module=module, kernel_names=tuple(names))
+
+
+def _free_name(name: str, label: str, taken: set[str]) -> str:
+    suffix = re.sub(r"[^A-Za-z0-9_]+", "_", label)
+    candidate, count = f"{name}__{suffix}", 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}__{suffix}_{count}"
+    return candidate
+
+
+def serialize(module: ir.Module, *, attach: str, toolkit: str) -> bytes:
+    """Run the back end and the linker; return the AMDGPU ELF.
+
+    Parameters
+    ----------
+    module
+        What `join_gpu_modules` made.
+    attach
+        The `rocdl-attach-target{…}` pass with its options.
+    toolkit
+        Folder with `llvm/bin/ld.lld` and `amdgcn/bitcode`.
+    """
+    pipeline = f"builtin.module({attach},gpu-module-to-binary{{format=fatbin toolkit={toolkit}}})"
+    manager = PassManager.parse(pipeline)
+    manager.run(module.operation)
+    for op in module.body.operations:
+        if op.operation.name == "gpu.binary":
+            objects = list(ir.ArrayAttr(op.operation.attributes["objects"]))
+            if len(objects) != 1:
+                msg = f"expected one object in the gpu.binary, found {len(objects)}"
+                raise RuntimeError(msg)
+            return bytes(gpu.ObjectAttr(objects[0]).object)
+    msg = "gpu-module-to-binary made no gpu.binary"
+    raise RuntimeError(msg)

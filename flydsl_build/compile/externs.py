@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide which bitcode and init function each extern gets, and check them before anything is linked.
+
+FlyDSL records an extern's bitcode path and init function when the extern is called while a kernel is traced. Nothing
+checks them there: a missing symbol, bitcode of another chip or a vanished global show on the GPU. Here each is checked.
+
+Used in worker processes; knows nothing of FlyDSL (`flydsl_adapter` calls it).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import types
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build.compile.jobs import BitcodeUse
+from flydsl_build.compile.llvm_ir import IRError, IRModule, read_ir
+from flydsl_build.errors import Fault
+from flydsl_build.targets import parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from flydsl_build.compile.jobs import ExternRule
+
+__all__ = ["ExternResolver", "ExternUse", "init_reference"]
+
+_CODE_OBJECT_VERSION = 6
+# What LLVM links from ROCm's device libraries by itself.
+_DEVICE_LIBRARY = ("__ocml_", "__ockl_", "llvm.")
+# FlyDSL's ffi type names and the LLVM types that take them.
+_WIDTHS: Mapping[str, frozenset[str]] = {
+    "int32": frozenset({"i32"}),
+    "uint32": frozenset({"i32"}),
+    "int64": frozenset({"i64", "ptr"}),
+    "uint64": frozenset({"i64", "ptr"}),
+    "float32": frozenset({"float"}),
+    "float64": frozenset({"double"}),
+    "void": frozenset({"void"}),
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class ExternUse:
+    """The externs that one specialization called.
+
+    Parameters
+    ----------
+    symbols
+        Symbol to its declared parameter types and result.
+    files
+        Staged bitcode file to what is recorded of it.
+    init
+        Init functions as `module:qualname`, in order of first use.
+    globals
+        Device globals that must be visible in the code object.
+    axes
+        Names of the axes whose value decided a file.
+    faults
+        What is wrong; collected, since tracing cannot stop in the middle of an author's kernel.
+    """
+
+    symbols: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    files: dict[str, BitcodeUse] = field(default_factory=dict)
+    init: list[str] = field(default_factory=list)
+    globals: list[str] = field(default_factory=list)
+    axes: set[str] = field(default_factory=set)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def init_reference(function: Any) -> tuple[str | None, str]:
+    """Return `module:qualname` for an init function, or None and the reason why it has none."""
+    if isinstance(function, functools.partial):
+        return None, "is a functools.partial, which has no name to import it by"
+    if isinstance(function, types.MethodType):
+        return None, "is a bound method, whose object cannot be imported"
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not name:
+        return None, f"is a {type(function).__name__} without a name"
+    if "<lambda>" in name:
+        return None, "is a lambda, which has no name to import it by"
+    if "<locals>" in name:
+        return None, f"is local to a function ({name}), so it cannot be imported"
+    if module == "__main__":
+        return None, "is defined in __main__, which is not part of the wheel"
+    reference = f"{module}:{name}"
+    try:
+        found = _import_reference(reference)
+    except (ImportError, AttributeError) as error:
+        return None, f"cannot be imported as {reference} ({error})"
+    if found is not function:
+        return None, f"is not the object that {reference} names"
+    return reference, ""
+
+
+def _import_reference(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+class ExternResolver:
+    """Answers, for one worker, what an extern is linked with.
+
+    Parameters
+    ----------
+    rules
+        The extern tables of the project, in order; the first whose glob fits a symbol counts.
+    target
+        The gfx name that is compiled for.
+    axes
+        Axis values of the job.
+    axis_values
+        By axis: paths that the source's own bitcode path may have got from the environment, to tell which axes it depends on.
+    staging
+        Folder for copies of bitcode files: FlyDSL takes no blanks, commas, braces or quotes in a path.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: Sequence[ExternRule],
+        target: str,
+        axes: Mapping[str, str],
+        project: Path,
+        environment: Mapping[str, str],
+        staging: Path,
+    ) -> None:
+        self.rules = tuple(rules)
+        self.target = target
+        self.axes = dict(axes)
+        self.project = project
+        self.environment = dict(environment)
+        self.staging = staging
+        self.modules: dict[str, IRModule | Fault] = {}
+        self.staged: dict[str, str] = {}
+
+    def resolve(  # noqa: PLR0913
+        self,
+        use: ExternUse,
+        symbol: str,
+        parameters: Sequence[str],
+        result: str,
+        source_path: str | None,
+        source_init: Callable[[int], Any] | None,
+    ) -> tuple[str, ...]:
+        """Record the call of an extern; return the staged bitcode files to link.
+
+        Parameters
+        ----------
+        parameters, result
+            The ffi declaration's type names.
+        source_path, source_init
+            What the source gave to `link_extern`.
+        """
+        known = use.symbols.get(symbol)
+        declared = (tuple(parameters), result)
+        if known is not None and known != declared:
+            use.faults.append(
+                self._fault(symbol, f"is declared with the types {_spell(*known)} and {_spell(*declared)}", "declare it alike everywhere")
+            )
+        use.symbols[symbol] = declared
+        rule = next((one for one in self.rules if fnmatchcase(symbol, one.symbol)), None)
+        self._record_init(use, symbol, rule, source_init)
+        if rule is not None:
+            use.globals += [one for one in rule.globals if one not in use.globals]
+        return tuple(staged for path in self._paths(use, symbol, rule, source_path) if (staged := self._stage(use, symbol, rule, path)))
+
+    def _fault(self, symbol: str, what: str, fix: str, detail: str = "") -> Fault:
+        return Fault(where=f"extern {symbol}, {self.target}", what=what, fix=fix, detail=detail)
+
+    def _record_init(self, use: ExternUse, symbol: str, rule: ExternRule | None, source_init: Any) -> None:
+        if rule is not None and rule.init is not None:
+            reference = rule.init
+            try:
+                found = _import_reference(reference)
+            except Exception as error:  # noqa: BLE001 - an author's module may raise anything
+                use.faults.append(
+                    self._fault(symbol, f"its init function {reference} cannot be imported: {type(error).__name__}: {error}", f"correct {rule.where}.init")
+                )
+                return
+            if not callable(found):
+                use.faults.append(self._fault(symbol, f"{reference} is a {type(found).__name__}, not a function", f"correct {rule.where}.init"))
+                return
+        elif source_init is not None:
+            named, reason = init_reference(source_init)
+            if named is None:
+                use.faults.append(
+                    self._fault(
+                        symbol,
+                        f"its init function {reason}",
+                        "make it a function at the top level of a module that is installed, or name one with `init` in the extern's table",
+                    )
+                )
+                return
+            reference = named
+        else:
+            return
+        if reference not in use.init:
+            use.init.append(reference)
+
+    def _paths(self, use: ExternUse, symbol: str, rule: ExternRule | None, source_path: str | None) -> list[Path]:
+        if rule is None or not rule.bitcode:
+            if source_path is None:
+                return []
+            # The author's environment table may have put an axis into the path that the source read.
+            for value, axes in self._environment_axes.items():
+                if value and value in str(source_path):
+                    use.axes.update(axes)
+            return [Path(source_path)]
+        paths = []
+        for text in rule.bitcode:
+            if _is_function(text):
+                try:
+                    function = _import_reference(text)
+                    answer = function(self.target, **self.axes)
+                except Exception as error:  # noqa: BLE001 - an author's function may raise anything
+                    use.faults.append(
+                        self._fault(
+                            symbol,
+                            f"{text} failed: {type(error).__name__}: {error}",
+                            f"it is called as {text}(arch{''.join(', ' + one + '=…' for one in self.axes)}) and returns a path",
+                        )
+                    )
+                    continue
+                use.axes.update(self.axes)
+                paths.append(self.project / answer)
+                continue
+            use.axes.update(name for name in self.axes if f"{{{name}}}" in text)
+            paths.append(self.project / expand_placeholders(text, self.target, self.axes))
+        return paths
+
+    @functools.cached_property
+    def _environment_axes(self) -> dict[str, frozenset[str]]:
+        """Map each expanded value of the environment table to the axes in its template."""
+        return {
+            expand_placeholders(text, self.target, self.axes): frozenset(name for name in self.axes if f"{{{name}}}" in text)
+            for text in self.environment.values()
+        }
+
+    def _stage(self, use: ExternUse, symbol: str, rule: ExternRule | None, path: Path) -> str | None:
+        shown = self._shown(path)
+        origin = rule.where if rule is not None and rule.bitcode else "the source's bitcode_path"
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+            use.faults.append(self._fault(symbol, f"bitcode {shown} {what}", f"it was named by {origin}"))
+            return None
+        digest = hashlib.sha256(data).hexdigest()
+        module = self.modules.get(digest)
+        if module is None:
+            module = self._read(symbol, shown, data, rule)
+            self.modules[digest] = module
+        if isinstance(module, Fault):
+            if module not in use.faults:
+                use.faults.append(module)
+            return None
+        if digest not in self.staged:
+            target = self.staging / f"{digest[:32]}.bc"
+            target.write_bytes(data)
+            self.staged[digest] = str(target)
+        use.files[self.staged[digest]] = BitcodeUse(
+            file=shown, sha256=digest, size=len(data), abi=(module.code_object_version or 0) // 100 or None
+        )
+        return self.staged[digest]
+
+    def _shown(self, path: Path) -> str:
+        """Name a file relative to the project; one outside it by its name alone, since builders' folders do not belong into wheels."""
+        try:
+            return str(path.resolve().relative_to(self.project.resolve()))
+        except ValueError:
+            return path.name
+
+    def _read(self, symbol: str, shown: str, data: bytes, rule: ExternRule | None) -> IRModule | Fault:
+        try:
+            module = read_ir(data, name=shown)
+        except IRError as error:
+            return self._fault(symbol, f"bitcode {shown}: {error}", "give LLVM bitcode or textual LLVM IR: clang -x hip --cuda-device-only -emit-llvm -fgpu-rdc")
+        version = module.code_object_version
+        if version is not None and version // 100 != _CODE_OBJECT_VERSION:
+            return self._fault(
+                symbol,
+                f"bitcode {shown} is for code object version {version // 100}, FlyDSL compiles version {_CODE_OBJECT_VERSION}",
+                "compile it with -mcode-object-version=6",
+            )
+        chips = sorted({one.target_cpu for one in module.functions.values() if one.is_definition and one.target_cpu})
+        compatible = rule.compatible if rule is not None else ()
+        wrong = [chip for chip in chips if not _chip_fits(chip, self.target)]
+        if wrong and self.target not in compatible:
+            return self._fault(
+                symbol,
+                f"bitcode {shown} was compiled for {', '.join(wrong)}",
+                f'give bitcode for {self.target}: bitcode = "…_{{arch}}.bc" in the extern\'s table; if it is known to run there, '
+                f'add compatible = ["{self.target}"]',
+            )
+        return module
+
+    def check_linked(self, use: ExternUse) -> list[Fault]:
+        """Check the files that were gathered against the symbols that were called."""
+        faults = list(use.faults)
+        if faults:
+            return faults
+        modules = [(use.files[path].file, self.modules[use.files[path].sha256]) for path in use.files]
+        loaded = [(name, module) for name, module in modules if isinstance(module, IRModule)]
+        for symbol, (parameters, result) in use.symbols.items():
+            if symbol.startswith(_DEVICE_LIBRARY):
+                continue
+            holders = [(name, module.functions[symbol]) for name, module in loaded if symbol in module.functions and module.functions[symbol].is_definition]
+            if not holders:
+                faults.append(self._undefined(symbol, [name for name, _ in loaded], loaded))
+                continue
+            strong = [name for name, function in holders if function.linkage == "external"]
+            if len(strong) > 1:
+                faults.append(self._fault(symbol, f"is defined in {' and in '.join(strong)}", "give each symbol in one bitcode file"))
+                continue
+            name, function = holders[0]
+            if function.linkage in ("internal", "private"):
+                faults.append(self._fault(symbol, f"is {function.linkage} in {name}", "give it external linkage"))
+                continue
+            if not _signature_fits(parameters, result, function.parameters, function.result) or function.var_args:
+                found = f"{function.result} ({', '.join(function.parameters)})"
+                faults.append(
+                    self._fault(
+                        symbol,
+                        f"the ffi declaration {_spell(parameters, result)} does not fit the function in {name}, which is {found}",
+                        "correct the types in ffi(…): int32 and uint32 are i32, int64 and uint64 are i64 or ptr, float32 is float, float64 is double",
+                    )
+                )
+        return faults
+
+    def _undefined(self, symbol: str, names: list[str], loaded: list[tuple[str, IRModule]]) -> Fault:
+        if not names:
+            return self._fault(
+                symbol,
+                "has no bitcode",
+                f'give it: link_extern(…, bitcode_path=…) in the source, or [tool.flydsl-build.externs."{symbol}"] bitcode = "…"',
+            )
+        declared = [name for name, module in loaded if symbol in module.functions]
+        hint = "compile it with -fgpu-rdc: without it clang drops __device__ functions that nothing calls"
+        what = f"is not defined in {', '.join(names)}" + (f" (only declared in {', '.join(declared)})" if declared else "")
+        return self._fault(symbol, what, f'check the name (extern "C"), and {hint}')
+
+
+def expand_placeholders(text: str, target: str, axes: Mapping[str, str]) -> str:
+    """Fill `{arch}` and the axes' names into a path or variable; other braces stay as they are."""
+    for name, value in {"arch": target, **axes}.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def _is_function(text: str) -> bool:
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+
+
+def _spell(parameters: Sequence[str], result: str) -> str:
+    return f"({', '.join(parameters)}) -> {result}"
+
+
+def _chip_fits(chip: str, target: str) -> bool:
+    if chip == target or chip.startswith("generic"):
+        return True
+    try:
+        return target in parse_target(chip, where="").members
+    except Exception:  # noqa: BLE001 - a name that is unknown here fits nothing
+        return False
+
+
+def _signature_fits(parameters: Sequence[str], result: str, found_parameters: Sequence[str], found_result: str) -> bool:
+    def fits(declared: str, found: str) -> bool:
+        return found.partition(" ")[0] in _WIDTHS.get(declared, frozenset())
+
+    return (
+        len(parameters) == len(found_parameters)
+        and fits(result, found_result)
+        and all(fits(one, other) for one, other in zip(parameters, found_parameters, strict=True))
+    )

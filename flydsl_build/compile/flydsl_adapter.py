@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that depends on how FlyDSL is made inside. Imported in worker processes only.
+
+FlyDSL's public extension point `register_backend` is used to keep the GPU module in LLVM dialect: the back end registered
+here ends FlyDSL's pipeline before the binary is made. The lowered module is read where FlyDSL builds its artifact, by
+putting a class of ours in the place of `CompiledArtifact`; that and `JitFunction._compile_only` are the private names used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import linecache
+import os
+import re
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import flydsl
+from flydsl._mlir import ir
+from flydsl.compiler import jit_argument, jit_function
+from flydsl.compiler.backends import get_backend, register_backend
+from flydsl.compiler.backends.rocm import RocmBackend
+from flydsl.compiler.diagnostics import DSLCompileError
+from flydsl.compiler.extern_link import LinkedExternFunction
+from flydsl.compiler.kernel_function import CompilationContext
+from flydsl.compiler.llvm_options import llvm_options
+from flydsl.expr import numeric
+from flydsl.expr.extern import ExternFunction
+from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_struct_type
+from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
+
+from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
+from flydsl_build.declare.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from flydsl_build.config.settings import CompileOptions
+    from flydsl_build.declare.argument_types import ArgumentType
+
+__all__ = [
+    "ArgumentError",
+    "DSLCompileError",
+    "Lowered",
+    "author_frames",
+    "is_launcher",
+    "llvm_options",
+    "lower",
+    "make_argument",
+    "mlir_context",
+    "parameter_role",
+    "register_packaging_backend",
+    "signature_of",
+    "type_of_annotation",
+]
+
+# FlyDSL releases whose private names were checked against this module.
+TESTED_VERSIONS = ("0.5",)
+
+_NUMERIC = {
+    "i8": numeric.Int8,
+    "i16": numeric.Int16,
+    "i32": numeric.Int32,
+    "i64": numeric.Int64,
+    "u8": numeric.Uint8,
+    "u16": numeric.Uint16,
+    "u32": numeric.Uint32,
+    "u64": numeric.Uint64,
+    "f16": numeric.Float16,
+    "bf16": numeric.BFloat16,
+    "f32": numeric.Float32,
+    "f64": numeric.Float64,
+    "bool": numeric.Boolean,
+}
+_NUMERIC_NAMES = {value: name for name, value in _NUMERIC.items()}
+
+_ELEMENT_TYPES: dict[str, Callable[[], ir.Type]] = {
+    **{name: lambda bits=DTYPES[name]: ir.IntegerType.get_signless(bits) for name in DTYPES if name[0] in "iu" and name[1:].isdigit()},
+    "bool": lambda: ir.IntegerType.get_signless(1),
+    "f16": ir.F16Type.get,
+    "bf16": ir.BF16Type.get,
+    "f32": ir.F32Type.get,
+    "f64": ir.F64Type.get,
+    "f8e4m3fn": ir.Float8E4M3FNType.get,
+    "f8e4m3fnuz": ir.Float8E4M3FNUZType.get,
+    "f8e5m2": ir.Float8E5M2Type.get,
+    "f8e5m2fnuz": ir.Float8E5M2FNUZType.get,
+    "f8e4m3b11fnuz": ir.Float8E4M3B11FNUZType.get,
+    "f8e4m3": ir.Float8E4M3Type.get,
+    "f8e8m0fnu": ir.Float8E8M0FNUType.get,
+    "f6e2m3fn": ir.Float6E2M3FNType.get,
+    "f6e3m2fn": ir.Float6E3M2FNType.get,
+    "f4e2m1fn": ir.Float4E2M1FNType.get,
+}
+
+
+class ArgumentError(Exception):
+    """A declared argument does not fit the launcher's parameter."""
+
+
+def is_tested_version() -> bool:
+    """Tell whether this FlyDSL release is one the adapter was checked with."""
+    return flydsl.__version__.startswith(tuple(one + "." for one in TESTED_VERSIONS))
+
+
+# --- the back end ------------------------------------------------------------------------------------------------------
+
+
+class _PackagingBackend(RocmBackend):  # type: ignore[misc]
+    """FlyDSL's ROCm back end without its last pass, which makes the binary."""
+
+    def pipeline_fragments(self, *, compile_hints: dict[str, Any]) -> list[str]:
+        fragments = super().pipeline_fragments(compile_hints=compile_hints)
+        return [one for one in fragments if not one.lstrip().startswith("gpu-module-to-binary")]
+
+
+def register_packaging_backend() -> None:
+    """Make FlyDSL stop before the binary. The name stays `rocm`: kernels ask for it."""
+    register_backend("rocm", _PackagingBackend, force=True)
+
+
+@contextlib.contextmanager
+def mlir_context() -> Iterator[ir.Context]:
+    """Enter a context as FlyDSL makes them: all dialects, no threads."""
+    with jit_function._create_mlir_context() as context:  # noqa: SLF001
+        yield context
+
+
+# --- lowering one specialization ---------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, slots=True)
+class Lowered:
+    """One specialization after FlyDSL's pipeline.
+
+    Parameters
+    ----------
+    text
+        The module: a `gpu.module` in LLVM dialect and the launcher as `llvm.func`.
+    function
+        Name of the launcher's function in it.
+    link_libs
+        The bitcode files to link, in order of first use.
+    hints
+        The compile hints in force: those of the source, then those of the declaration.
+    """
+
+    text: str = ""
+    function: str = ""
+    source: str = ""
+    link_libs: list[str] = field(default_factory=list)
+    hints: dict[str, Any] = field(default_factory=dict)
+
+
+def lower(
+    launcher: Any, arguments: dict[str, Any], hints: dict[str, Any], *, debug_lines: bool, resolve_extern: Callable[..., Sequence[str]]
+) -> Lowered:
+    """Trace and lower one specialization.
+
+    Parameters
+    ----------
+    launcher
+        What `is_launcher` accepted.
+    arguments
+        By parameter name: what `make_argument` made, and the plain values of constexpr parameters.
+    hints
+        FlyDSL compile hints that override those of the launcher.
+    resolve_extern
+        Called for each extern that is called, with symbol, parameter types, result type, and the source's bitcode path and
+        init function; returns the bitcode files to link.
+    """
+    function, bound_self = jit_function._unwrap_jit_function(launcher)  # noqa: SLF001
+    lowered = Lowered()
+
+    class Capture:
+        """Stands where FlyDSL would keep the artifact; keeps its text instead."""
+
+        def __init__(  # noqa: PLR0913
+            self,
+            module: ir.Module,
+            name: str,
+            source_ir: str | None = None,
+            post_load_processors: list[Any] | None = None,
+            link_libs: list[str] | None = None,
+            uses_explicit_module: bool = False,  # noqa: FBT001, FBT002
+        ) -> None:
+            lowered.text = module.operation.get_asm(enable_debug_info=debug_lines)
+            lowered.function = name
+            lowered.source = source_ir or ""
+            lowered.link_libs = list(link_libs or [])
+            # Attributes that FlyDSL's own code reads back from an artifact.
+            self._ktrace_traced = False
+            self._ktrace_names: dict[str, int] = {}
+            self._explicit = uses_explicit_module
+
+    positional = [] if bound_self is None else [bound_self]
+    original = jit_function.CompiledArtifact
+    jit_function.CompiledArtifact = Capture
+    try:
+        with _environment({"FLYDSL_DEBUG_ENABLE_DEBUG_INFO": "1" if debug_lines else "0"}), CompilationContext.compile_hints(hints), _externs(resolve_extern):
+            lowered.hints = dict(function._effective_compile_hints())  # noqa: SLF001
+            # One specialization may be built twice in a process (other options): FlyDSL must not answer from its memory.
+            function._mem_cache.clear()  # noqa: SLF001
+            function._compile_only(*positional, **arguments)  # noqa: SLF001
+    finally:
+        jit_function.CompiledArtifact = original
+    if not lowered.text:
+        msg = "FlyDSL compiled nothing"
+        raise RuntimeError(msg)
+    return lowered
+
+
+@contextlib.contextmanager
+def _externs(resolve: Callable[..., Sequence[str]]) -> Iterator[None]:
+    """Let `resolve` decide what each extern links, in place of the paths that the source recorded."""
+    call, linked_call = ExternFunction.__call__, LinkedExternFunction.__call__
+
+    def resolved(extern: ExternFunction, path: str | None, init: Any, arguments: tuple[Any, ...]) -> Any:
+        files = resolve(extern.symbol, extern._arg_type_names, extern._ret_type_name, path, init)  # noqa: SLF001
+        context = CompilationContext.get_current()
+        for file in files if context is not None else ():
+            context.add_link_lib(file)
+        return call(extern, *arguments)
+
+    ExternFunction.__call__ = lambda self, *arguments: resolved(self, None, None, arguments)
+    LinkedExternFunction.__call__ = lambda self, *arguments: resolved(self.extern, self.bitcode_path, self.module_init_fn, arguments)
+    try:
+        yield
+    finally:
+        ExternFunction.__call__, LinkedExternFunction.__call__ = call, linked_call
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    saved = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def compile_hints(options: CompileOptions) -> dict[str, Any]:
+    """Return declared options as FlyDSL compile hints."""
+    hints: dict[str, Any] = {
+        "fast_fp_math": options.fast_fp_math,
+        "unsafe_fp_math": options.unsafe_fp_math,
+        "waves_per_eu": options.waves_per_eu,
+        "llvm_options": dict(options.llvm_options) or None,
+    }
+    return {name: value for name, value in hints.items() if value is not None}
+
+
+def attach_fragment(hints: dict[str, Any], options: CompileOptions, link_libs: Sequence[str]) -> str:
+    """Return the `rocdl-attach-target{…}` pass for these hints and options, with the bitcode files to link."""
+    for fragment in get_backend().pipeline_fragments(compile_hints=hints):
+        if fragment.startswith("rocdl-attach-target"):
+            if options.opt_level is not None:
+                fragment = re.sub(r"\bO=\d", f"O={options.opt_level}", fragment)  # noqa: PLW2901
+            links = "".join(f" l={one}" for one in link_libs)
+            return f"{fragment[:-1]}{links}}}"
+    msg = "FlyDSL's pipeline has no rocdl-attach-target pass"
+    raise RuntimeError(msg)
+
+
+# --- launchers and their parameters ------------------------------------------------------------------------------------
+
+
+def is_launcher(candidate: Any) -> bool:
+    """Tell whether the object is a `@flyc.jit` function, or one bound to an instance."""
+    return jit_function._unwrap_jit_function(candidate)[0] is not None  # noqa: SLF001
+
+
+def plain_function(launcher: Any) -> Any:
+    """Return the function that the author wrote."""
+    function, _ = jit_function._unwrap_jit_function(launcher)  # noqa: SLF001
+    return inspect.unwrap(function.func)
+
+
+def signature_of(launcher: Any) -> inspect.Signature:
+    """Return the launcher's signature with resolved annotations, without `self`."""
+    function, _ = jit_function._unwrap_jit_function(launcher)  # noqa: SLF001
+    function._ensure_sig()  # noqa: SLF001
+    signature: inspect.Signature = function._sig  # noqa: SLF001
+    return signature
+
+
+def parameter_role(annotation: Any) -> str | None:
+    """Say what an annotation makes of a parameter, or None if the declaration has to."""
+    if annotation is inspect.Parameter.empty:
+        return None
+    if Constexpr.is_constexpr_annotation(annotation):
+        return "constexpr"
+    if jit_argument.is_type_param_annotation(annotation):
+        return "type"
+    if getattr(annotation, "_is_stream_param", False):
+        return "stream"
+    if not isinstance(annotation, type):
+        return None
+    if is_struct_type(annotation):
+        return "struct"
+    if issubclass(annotation, Tensor):
+        return "tensor"
+    if issubclass(annotation, Pointer):
+        return "pointer"
+    if annotation in _NUMERIC_NAMES:
+        return "scalar"
+    return None
+
+
+def type_of_annotation(annotation: Any, declared: ArgumentType | None) -> ArgumentType | None:
+    """Return the argument type that an annotation fixes by itself, completed by what was declared for its fields.
+
+    Raises
+    ------
+    ArgumentError
+        A struct has a field that neither the annotation nor the declaration gives a type.
+    """
+    role = parameter_role(annotation)
+    if role == "stream":
+        return StreamType()
+    if role == "scalar":
+        return ScalarType(dtype=_NUMERIC_NAMES[annotation])
+    if role == "struct":
+        given = dict(declared.fields) if isinstance(declared, StructType) else {}
+        fields = []
+        for name, spec in _effective_field_defs(annotation):
+            if _is_constexpr_type(spec):
+                continue
+            known = type_of_annotation(spec, given.get(name))
+            one = known if known is not None else given.get(name)
+            if one is None:
+                msg = f"field {name} of struct {annotation.__name__} has no type"
+                raise ArgumentError(msg)
+            fields.append((name, one))
+        unknown = sorted(set(given) - {name for name, _ in fields})
+        if unknown:
+            msg = f"struct {annotation.__name__} has no field {unknown[0]}"
+            raise ArgumentError(msg)
+        return StructType(fields=tuple(fields), name=annotation.__name__)
+    return None
+
+
+# --- arguments ---------------------------------------------------------------------------------------------------------
+
+
+class _DeclaredTensor(jit_argument.MemRefJitArg):  # type: ignore[misc]
+    """A tensor known by its declaration only; there is no data."""
+
+    def __init__(self, declared: TensorType) -> None:
+        self.declared = declared
+        bits = DTYPES[declared.dtype]
+        shape = [one.size if one.size is not None else 1 for one in declared.shape]
+        strides = [one.size if one.size is not None else 1 for one in declared.strides]
+        super().__init__(
+            element_bits=bits,
+            shape=shape,
+            strides=strides,
+            dtype=declared.dtype,
+            assumed_align=declared.alignment,
+            use_32bit_stride=declared.stride_bits == 32,  # noqa: PLR2004
+            dynamic_layout=False,
+        )
+        spec = self._ensure_spec()
+        for kind, dims in (("shape", declared.shape), ("stride", declared.strides)):
+            dynamic = [(index, one.divisor) for index, one in enumerate(dims) if one.size is None]
+            if dynamic:
+                getattr(spec, f"mark_{kind}_dynamic")(*zip(*dynamic, strict=True))
+                self.is_layout_dynamic = True
+
+    @property
+    def element_type(self) -> ir.Type:
+        return _ELEMENT_TYPES[self.declared.dtype]()
+
+    def __c_abi_spec__(self) -> Any:
+        msg = "a declared tensor cannot be launched"
+        raise NotImplementedError(msg)
+
+
+jit_argument.JitArgumentRegistry.register_jit_arg(_DeclaredTensor, Tensor)
+
+
+def make_argument(declared: ArgumentType, annotation: Any) -> Any:
+    """Return the FlyDSL argument for a declared type.
+
+    Raises
+    ------
+    ArgumentError
+        The type cannot be passed to FlyDSL.
+    """
+    if isinstance(declared, TensorType):
+        return _DeclaredTensor(declared)
+    if isinstance(declared, ScalarType):
+        return _NUMERIC[declared.dtype](0)
+    if isinstance(declared, StreamType):
+        return Stream(None)
+    if isinstance(declared, PointerType):
+        return jit_argument.PointerJitArg(_pointee(declared.dtype), None, alignment=declared.alignment)
+    if isinstance(declared, StructType):
+        if not (isinstance(annotation, type) and is_struct_type(annotation)):
+            msg = "a struct argument needs a parameter that is annotated with the struct"
+            raise ArgumentError(msg)
+        specs = dict(_effective_field_defs(annotation))
+        return annotation(**{name: make_argument(one, specs[name]) for name, one in declared.fields})
+    msg = f"unknown argument type {declared!r}"
+    raise ArgumentError(msg)
+
+
+_POINTEES = {
+    **_NUMERIC,
+    "f8e4m3fn": numeric.Float8E4M3FN,
+    "f8e4m3fnuz": numeric.Float8E4M3FNUZ,
+    "f8e5m2": numeric.Float8E5M2,
+    "f8e8m0fnu": numeric.Float8E8M0FNU,
+    "f4e2m1fn": numeric.Float4E2M1FN,
+}
+
+
+def _pointee(dtype: str) -> Any:
+    try:
+        return _POINTEES[dtype]
+    except KeyError:
+        msg = f"FlyDSL has no pointers to {dtype}"
+        raise ArgumentError(msg) from None
+
+
+# --- errors ------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _framework_folders() -> tuple[str, ...]:
+    own = Path(__file__).resolve().parent
+    return (str(Path(flydsl.__file__).resolve().parent) + os.sep, str(own) + os.sep)
+
+
+def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:
+    """Return `file:line: source text` for each frame of a traceback that is in the author's folders, outermost first.
+
+    The files are given relative to their folder. If no frame is the author's, the innermost one outside FlyDSL is.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    lines, other = [], []
+    for frame in frames:
+        path = os.path.realpath(frame.filename)
+        line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+        root = next((one for one in roots if path.startswith(os.path.realpath(one) + os.sep)), None)
+        if root is not None:
+            lines.append(f"{os.path.relpath(path, os.path.realpath(root))}:{frame.lineno}: {line}")
+        elif not path.startswith(_framework_folders()) and not frame.filename.startswith("<"):
+            other.append(f"{frame.filename}:{frame.lineno}: {line}")
+    return lines or other[-1:]
+
+
+def dim_json(dims: tuple[Dim, ...]) -> list[int | str]:
+    """Return dims in the manifest's spelling."""
+    return [one.to_json() for one in dims]

@@ -1,0 +1,692 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile the specializations of one declared module for one target: import, trace, lower, join, serialize, host code.
+
+Runs in a worker process, which has one target for its whole life.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import sys
+import time
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import flydsl
+from flydsl._mlir import ir
+
+from flydsl_build.compile import device_module, flydsl_adapter, host_launcher
+from flydsl_build.compile.captured_output import captured_stderr
+from flydsl_build.compile.externs import ExternResolver, ExternUse
+from flydsl_build.compile.jobs import CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
+from flydsl_build.compile.torch_stand_in import TorchMissingError
+from flydsl_build.config.settings import CompileOptions
+from flydsl_build.declare.argument_grammar import format_argument
+from flydsl_build.declare.argument_json import argument_to_json
+from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
+from flydsl_build.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flydsl_build.compile.jobs import Job, WorkerSettings
+    from flydsl_build.declare.argument_types import ArgumentType
+    from flydsl_build.declare.specialization import Specialization
+
+__all__ = ["compile_module"]
+
+
+class _Failed(Exception):
+    """Carries one fault to the place where faults are collected."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+@dataclass(kw_only=True, slots=True)
+class _Traced:
+    """A specialization between lowering and joining."""
+
+    specialization: Specialization
+    launcher: Any
+    lowered: flydsl_adapter.Lowered
+    parameters: tuple[ParameterInfo, ...]
+    factory_parameters: tuple[ParameterInfo, ...]
+    constexpr: dict[str, Any]
+    arguments: dict[str, ArgumentType]
+    externs: ExternUse
+    seconds: float
+    device: ir.Module | None = None
+    host: host_launcher.HostEntry | None = None
+    kernels: dict[str, str] = field(default_factory=dict)
+
+
+def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str], None]) -> JobResult:
+    """Compile one job. Faults of the author's making are in the result; other exceptions are bugs.
+
+    Parameters
+    ----------
+    progress
+        Called with the name of each specialization before it is traced.
+    """
+    started = time.perf_counter()
+    faults: list[Fault] = []
+    traced: list[_Traced] = []
+    objects: list[CodeObjectBuild] = []
+    built: list[SpecializationBuild] = []
+    doc, names = None, ()
+    resolver = ExternResolver(
+        rules=job.externs,
+        target=job.target,
+        axes=dict(job.axes),
+        project=Path(job.project),
+        environment=dict(job.environment),
+        staging=Path(job.output),
+    )
+    try:
+        module = _import_author_module(job, settings)
+        doc, names = module.__doc__, _public_names(module)
+    except _Failed as failed:
+        faults.append(failed.fault)
+    else:
+        for specialization in job.specializations:
+            progress(specialization.name)
+            try:
+                one = _trace(module, specialization, job, settings, resolver)
+            except _Failed as failed:
+                faults.append(failed.fault)
+                continue
+            traced.append(one)
+            faults += [fault for fault in resolver.check_linked(one.externs) if fault not in faults]
+        if not faults:
+            with flydsl_adapter.mlir_context():
+                try:
+                    objects, built = _emit(traced, job, settings)
+                except _Failed as failed:
+                    faults.append(failed.fault)
+    return JobResult(
+        module=job.module,
+        target=job.target,
+        axes=job.axes,
+        output=job.output,
+        doc=doc,
+        public_names=tuple(names),
+        specializations=tuple(built),
+        code_objects=tuple(objects),
+        sources=_reached_sources(job.module, settings.package_roots),
+        flydsl=flydsl.__version__,
+        llvm=_llvm_version(),
+        seconds=time.perf_counter() - started,
+        warnings=_version_warning(),
+        faults=tuple(faults),
+    )
+
+
+def _version_warning() -> tuple[str, ...]:
+    if flydsl_adapter.is_tested_version():
+        return ()
+    tested = ", ".join(flydsl_adapter.TESTED_VERSIONS)
+    return (f"flydsl {flydsl.__version__} is outside the range flydsl-build was tested with ({tested}.x)",)
+
+
+def _llvm_version() -> str:
+    folder = Path(flydsl.__file__).parent / "_mlir" / "_mlir_libs"
+    for path in sorted(folder.glob("libFlyPythonCAPI.so.*")):
+        return path.name.removeprefix("libFlyPythonCAPI.so.")
+    return "unknown"
+
+
+# --- the author's module -----------------------------------------------------------------------------------------------
+
+
+def _place(specialization: Specialization, target: str) -> str:
+    name = "" if specialization.name == specialization.attribute else f" [{specialization.name}]"
+    return f"{specialization.where}{name}, {target}"
+
+
+def _explain(error: BaseException, settings: WorkerSettings) -> str:
+    frames = flydsl_adapter.author_frames(error, settings.package_roots)
+    text = str(error) if isinstance(error, flydsl_adapter.DSLCompileError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError) and error.filename:
+        frames = [f"{_relative(error.filename, settings.package_roots)}:{error.lineno}: {(error.text or '').strip()}"]
+        text = f"{type(error).__name__}: {error.msg}"
+    detail = "\n".join([*frames, *text.splitlines()])
+    if settings.verbose:
+        import traceback  # noqa: PLC0415
+
+        detail += "\n\n" + "".join(traceback.format_exception(error))
+    return detail
+
+
+def _relative(path: str, roots: tuple[str, ...]) -> str:
+    real = os.path.realpath(path)
+    for root in roots:
+        if real.startswith(os.path.realpath(root) + os.sep):
+            return os.path.relpath(real, os.path.realpath(root))
+    return os.path.basename(path)  # noqa: PTH119
+
+
+def _is_below(path: str, roots: tuple[str, ...]) -> bool:
+    return any(os.path.realpath(path).startswith(os.path.realpath(root) + os.sep) for root in roots)
+
+
+def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleType:
+    where = f"{job.specializations[0].where}, {job.target}"
+    try:
+        with captured_stderr():
+            module = importlib.import_module(job.module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing and (job.module == missing or job.module.startswith(missing + ".")):
+            looked = ", ".join(settings.package_roots)
+            raise _Failed(
+                Fault(
+                    where=where,
+                    what=f"module {job.module} was not found",
+                    fix=f"looked in {looked}; check the key, the package layout and [tool.setuptools] packages",
+                )
+            ) from None
+        raise _Failed(
+            Fault(
+                where=where,
+                what=f"module {job.module} needs {missing}, which is not installed in the build environment",
+                fix=f"add the distribution that has {missing} to build-system.requires in pyproject.toml",
+                detail=_explain(error, settings),
+            )
+        ) from None
+    except TorchMissingError as error:
+        raise _Failed(
+            Fault(
+                where=where,
+                what=f"module {job.module} needs torch, which is not installed in the build environment",
+                fix='add "torch" to build-system.requires in pyproject.toml',
+                detail=_explain(error, settings),
+            )
+        ) from None
+    except (Exception, SystemExit) as error:
+        raise _Failed(
+            Fault(where=where, what=f"importing {job.module} failed", fix="see the author's lines below", detail=_explain(error, settings))
+        ) from None
+    return module
+
+
+def _public_names(module: types.ModuleType) -> tuple[str, ...]:
+    declared = getattr(module, "__all__", None)
+    if isinstance(declared, (list, tuple)):
+        return tuple(sorted(str(one) for one in declared))
+
+    def is_own(value: Any) -> bool:
+        if isinstance(value, types.ModuleType):
+            return False
+        if flydsl_adapter.is_launcher(value):
+            value = flydsl_adapter.plain_function(value)
+        return getattr(value, "__module__", module.__name__) == module.__name__
+
+    return tuple(sorted(name for name, value in vars(module).items() if not name.startswith("_") and is_own(value)))
+
+
+def _reached_sources(module: str, roots: tuple[str, ...]) -> dict[str, str]:
+    """Return digest by file of the project's modules that `module` reaches through import statements, itself included.
+
+    The statements are read, not what happens to be imported: a worker has several jobs, and their order must not show.
+    """
+    found: dict[str, str] = {}
+    queue = [module]
+    seen: set[str] = set()
+    while queue:
+        name = queue.pop()
+        parts = name.split(".")
+        queue += [".".join(parts[:depth]) for depth in range(1, len(parts))]
+        if name in seen or name not in sys.modules:
+            continue
+        seen.add(name)
+        path = getattr(sys.modules[name], "__file__", None)
+        if not isinstance(path, str) or not path.endswith(".py") or not _is_below(path, roots):
+            continue
+        data = Path(path).read_bytes()
+        found[_relative(path, roots)] = hashlib.sha256(data).hexdigest()
+        package = name if Path(path).name == "__init__.py" else name.rpartition(".")[0]
+        queue += _imported_names(ast.parse(data), package)
+    return dict(sorted(found.items()))
+
+
+def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+            origin = ".".join(filter(None, [base, node.module]))
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+# --- tracing -----------------------------------------------------------------------------------------------------------
+
+
+def _resolve(module: types.ModuleType, specialization: Specialization, target: str, settings: WorkerSettings) -> tuple[Any, Any]:
+    """Return the launcher and, if the attribute is a factory, the factory."""
+    where = _place(specialization, target)
+    found: Any = module
+    for part in specialization.attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            from flydsl_build.errors import did_you_mean  # noqa: PLC0415
+
+            raise _Failed(
+                Fault(
+                    where=where,
+                    what=f"module {specialization.module} has no attribute {specialization.attribute}",
+                    fix=did_you_mean(part, [one for one in dir(found) if not one.startswith("_")]),
+                )
+            ) from None
+    if specialization.params is None:
+        if not flydsl_adapter.is_launcher(found):
+            kind = type(found).__name__
+            fix = "declare a @flyc.jit function"
+            if kind == "KernelFunction":
+                fix = "this is a @flyc.kernel function; declare the @flyc.jit function that launches it"
+            elif callable(found):
+                fix = "if it is a factory that returns the launcher, give its parameters with `params = {...}`"
+            raise _Failed(Fault(where=where, what=f"{specialization.attribute} is not a FlyDSL launcher but a {kind}", fix=fix))
+        return found, None
+    if not callable(found):
+        raise _Failed(
+            Fault(
+                where=where,
+                what=f"{specialization.attribute} has `params` but is a {type(found).__name__}, which cannot be called",
+                fix="declare a factory that returns a launcher, or remove `params`",
+            )
+        )
+    try:
+        launcher = found(**dict(specialization.params))
+    except Exception as error:
+        raise _Failed(
+            Fault(
+                where=where,
+                what=f"the factory {specialization.attribute} failed",
+                fix="check `params` against the factory's signature",
+                detail=_explain(error, settings),
+            )
+        ) from None
+    if not flydsl_adapter.is_launcher(launcher):
+        raise _Failed(
+            Fault(
+                where=where,
+                what=f"the factory {specialization.attribute} returned a {type(launcher).__name__}, not a FlyDSL launcher",
+                fix="return the @flyc.jit function",
+            )
+        )
+    return launcher, found
+
+
+def _plain(value: Any) -> Any:
+    """Return the JSON form of a default value, or raise TypeError."""
+    raw = getattr(value, "value", value)
+    if raw is None or isinstance(raw, (bool, int, float, str)):
+        return raw
+    if isinstance(raw, (tuple, list)):
+        return [_plain(one) for one in raw]
+    raise TypeError
+
+
+def _annotation_text(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    text = inspect.formatannotation(annotation)
+    return text.rsplit(".", 1)[-1] if isinstance(annotation, type) else text
+
+
+def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
+    default, has_default = None, parameter.default is not inspect.Parameter.empty
+    if has_default:
+        try:
+            default = _plain(parameter.default)
+        except TypeError:
+            default = None
+    return ParameterInfo(
+        name=parameter.name,
+        kind=parameter.kind.name,
+        annotation=_annotation_text(parameter.annotation),
+        role=role,
+        has_default=has_default,
+        default=default,
+    )
+
+
+_ROLE_OF_TYPE = {"TensorType": "tensor", "PointerType": "pointer", "ScalarType": "scalar", "StreamType": "stream", "StructType": "struct"}
+
+
+def _bind(
+    launcher: Any, specialization: Specialization, target: str
+) -> tuple[tuple[ParameterInfo, ...], dict[str, Any], dict[str, ArgumentType], dict[str, Any]]:
+    """Match declared arguments with the signature.
+
+    Returns the parameters, the constexpr values, the run-time argument types, and the FlyDSL arguments, by name.
+    """
+    where = _place(specialization, target)
+    signature = flydsl_adapter.signature_of(launcher)
+    declared, constants = dict(specialization.args), dict(specialization.constexpr)
+    faults: list[Fault] = []
+    parameters: list[ParameterInfo] = []
+    constexpr: dict[str, Any] = {}
+    types_by_name: dict[str, ArgumentType] = {}
+    values: dict[str, Any] = {}
+    text = f"{specialization.attribute}{signature}"
+
+    def fault(what: str, fix: str) -> None:
+        faults.append(Fault(where=where, what=what, fix=fix))
+
+    for kind, given in (("args", declared), ("constexpr", constants)):
+        for name in given:
+            if name not in signature.parameters:
+                from flydsl_build.errors import did_you_mean  # noqa: PLC0415
+
+                fault(f"{kind}.{name}: {specialization.attribute} has no parameter {name}", did_you_mean(name, list(signature.parameters)))
+
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            fault(f"parameter *{name} of {text} takes any number of arguments", "give the launcher a fixed signature")
+            continue
+        role = flydsl_adapter.parameter_role(parameter.annotation)
+        if role in ("constexpr", "type"):
+            parameters.append(_parameter(parameter, role))
+            if name in declared:
+                fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
+            if name in constants:
+                constexpr[name] = values[name] = constants[name]
+            elif parameter.default is inspect.Parameter.empty:
+                fault(f"constexpr parameter {name} of {specialization.attribute} has no value", f"add constexpr = {{ {name} = … }}")
+            else:
+                values[name] = parameter.default
+                try:
+                    constexpr[name] = _plain(parameter.default)
+                except TypeError:
+                    pass
+            continue
+        if name in constants:
+            fault(f"constexpr.{name}: {name} is not a constexpr parameter", f"annotate it as fx.Constexpr, or move it to args")
+            continue
+        given = declared.get(name)
+        try:
+            fixed = flydsl_adapter.type_of_annotation(parameter.annotation, given)
+        except flydsl_adapter.ArgumentError as error:
+            fault(f"args.{name}: {error}", "give every field that its annotation leaves open, as a nested table")
+            continue
+        if fixed is None and given is None:
+            fault(
+                f"args has no entry for parameter {name} of {text}",
+                f'add it, for example args = {{ {name} = "f32[M, N]" }}',
+            )
+            continue
+        if fixed is not None and given is not None and not isinstance(given, StructType) and given != fixed:
+            fault(
+                f"args.{name}: declared as {format_argument(given)}, but the parameter is annotated as {_annotation_text(parameter.annotation)}",
+                f"remove the entry: the annotation already fixes the type ({format_argument(fixed)})",
+            )
+            continue
+        chosen = fixed if fixed is not None else given
+        assert chosen is not None
+        found_role = _ROLE_OF_TYPE[type(chosen).__name__]
+        if role is not None and role != found_role:
+            fault(
+                f"args.{name}: declared as {format_argument(chosen)}, a {found_role}, but the parameter is annotated as "
+                f"{_annotation_text(parameter.annotation)}",
+                f"declare a {role}",
+            )
+            continue
+        try:
+            values[name] = flydsl_adapter.make_argument(chosen, parameter.annotation)
+        except flydsl_adapter.ArgumentError as error:
+            fault(f"args.{name}: {error}", "see Argument types in the README")
+            continue
+        parameters.append(_parameter(parameter, found_role))
+        types_by_name[name] = chosen
+    if sum(isinstance(one, StreamType) for one in types_by_name.values()) > 1:
+        fault(f"{text} has more than one stream parameter", "FlyDSL launchers have at most one")
+    if faults:
+        raise _Failed(_join(faults))
+    return tuple(parameters), constexpr, types_by_name, values
+
+
+def _join(faults: list[Fault]) -> Fault:
+    """Make one fault of several that stand at one place."""
+    if len(faults) == 1:
+        return faults[0]
+    lines = [f"{one.what}\n  -> {one.fix}" for one in faults]
+    return Fault(where=faults[0].where, what=f"{len(faults)} arguments do not fit", fix="correct each of them", detail="\n".join(lines))
+
+
+def _trace(
+    module: types.ModuleType, specialization: Specialization, job: Job, settings: WorkerSettings, resolver: ExternResolver
+) -> _Traced:
+    started = time.perf_counter()
+    use = ExternUse()
+    options = specialization.options.for_target(job.target)
+    launcher, factory = _resolve(module, specialization, job.target, settings)
+    parameters, constexpr, types_by_name, values = _bind(launcher, specialization, job.target)
+    factory_parameters: tuple[ParameterInfo, ...] = ()
+    if factory is not None:
+        factory_parameters = tuple(_parameter(one, "constexpr") for one in inspect.signature(factory).parameters.values())
+    try:
+        with captured_stderr() as output:
+            lowered = flydsl_adapter.lower(
+                launcher,
+                values,
+                flydsl_adapter.compile_hints(options),
+                debug_lines=bool(options.debug_lines),
+                resolve_extern=functools.partial(resolver.resolve, use),
+            )
+    except TorchMissingError as error:
+        raise _Failed(
+            Fault(
+                where=_place(specialization, job.target),
+                what=f"{specialization.attribute} needs torch, which is not installed in the build environment",
+                fix='add "torch" to build-system.requires in pyproject.toml',
+                detail=_explain(error, settings),
+            )
+        ) from None
+    except Exception as error:
+        raise _Failed(
+            Fault(
+                where=_place(specialization, job.target),
+                what="FlyDSL could not compile it",
+                fix="see the author's lines below; -C verbose=true shows FlyDSL's frames too",
+                detail="\n".join(filter(None, [_explain(error, settings), output.text()])),
+            )
+        ) from None
+    return _Traced(
+        specialization=specialization,
+        launcher=launcher,
+        lowered=lowered,
+        parameters=parameters,
+        factory_parameters=factory_parameters,
+        constexpr=constexpr,
+        arguments=types_by_name,
+        externs=use,
+        seconds=time.perf_counter() - started,
+    )
+
+
+# --- code --------------------------------------------------------------------------------------------------------------
+
+
+def _group_key(hints: dict[str, Any], options: CompileOptions) -> str:
+    """Name what keeps specializations apart: options that the back end takes for a whole module."""
+    key = {
+        "attach": flydsl_adapter.attach_fragment(hints, options, ()),
+        "llvm": hints.get("llvm_options") or {},
+        "debug": bool(options.debug_lines),
+    }
+    return json.dumps(key, sort_keys=True, default=str)
+
+
+def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[list[CodeObjectBuild], list[SpecializationBuild]]:
+    plain = _group_key({}, CompileOptions())
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[_Traced]] = {}
+    for one in traced:
+        key = _group_key(one.lowered.hints, one.specialization.options.for_target(job.target))
+        axes = tuple((name, value) for name, value in job.axes if name in one.externs.axes)
+        groups.setdefault((key, axes), []).append(one)
+    objects, built = [], []
+    for (key, axes), members in groups.items():
+        words = [f"{name}-{value}" for name, value in axes]
+        if key != plain:
+            words.append("opt-" + hashlib.sha256(key.encode()).hexdigest()[:8])
+        group = "_".join(words) or "main"
+        _emit_group(members, job)
+        file = f"{group}.hsaco"
+        code = _serialize(members, job, settings)
+        Path(job.output, file).write_bytes(code)
+        uses = [one.externs for one in members]
+        objects.append(
+            CodeObjectBuild(
+                group=group,
+                file=file,
+                kernels=tuple(new for one in members for new in one.kernels.values()),
+                axes=axes,
+                init=tuple(dict.fromkeys(init for use in uses for init in use.init)),
+                globals=tuple(dict.fromkeys(name for use in uses for name in use.globals)),
+                bitcode=tuple({use.sha256: use for one in uses for use in one.files.values()}.values()),
+            )
+        )
+        built += [_finish(one, group, job, settings) for one in members]
+    order = {one.specialization.name: index for index, one in enumerate(traced)}
+    built.sort(key=lambda one: order[one.name])
+    return objects, built
+
+
+def _emit_group(members: list[_Traced], job: Job) -> None:
+    """Split each member into its device module and its host entry."""
+    for one in members:
+        one.device = ir.Module.parse(one.lowered.text)
+        try:
+            one.host = host_launcher.lower_launcher(ir.Module.parse(one.lowered.text), one.lowered.function)
+        except host_launcher.UnsupportedLaunchError as error:
+            raise _Failed(
+                Fault(
+                    where=_place(one.specialization, job.target),
+                    what=str(error),
+                    fix="write the launch without it",
+                )
+            ) from None
+    try:
+        joined = device_module.join_gpu_modules([(one.specialization.name, one.device) for one in members if one.device is not None])
+    except device_module.SymbolConflictError as error:
+        raise _Failed(
+            Fault(where=f"{members[0].specialization.module}, {job.target}", what=str(error), fix="declare the extern alike everywhere")
+        ) from None
+    members[0].device = joined.module
+    for one, names in zip(members, joined.kernel_names, strict=True):
+        one.kernels = names
+
+
+def _serialize(members: list[_Traced], job: Job, settings: WorkerSettings) -> bytes:
+    first = members[0]
+    libs = list(dict.fromkeys(lib for one in members for lib in one.lowered.link_libs))
+    options = first.lowered.hints.get("llvm_options") or {}
+    attach = flydsl_adapter.attach_fragment(first.lowered.hints, first.specialization.options.for_target(job.target), libs)
+    assert first.device is not None
+    with captured_stderr() as output:
+        try:
+            with flydsl_adapter.llvm_options(options):
+                return device_module.serialize(first.device, attach=attach, toolkit=settings.toolkit.folder)
+        except Exception as error:
+            message = "\n".join(filter(None, [_explain(error, settings), output.text()]))
+            raise _Failed(_code_generation_fault(members, job, settings, message)) from None
+
+
+def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSettings, message: str) -> Fault:
+    names = ", ".join(one.specialization.name for one in members)
+    what = f"the code generator failed for {names}"
+    fix = "see its message below"
+    if "__ocml_" in message or "__ockl_" in message or "bitcode" in message:
+        if not settings.toolkit.has_device_bitcode:
+            what = f"{names}: the kernel calls the ROCm device library (ocml/ockl), which was not found"
+            fix = (
+                "install ROCm, the rocm_sdk wheels, triton or Debian's rocm-device-libs in the build environment, or set "
+                "rocm-path. Searched: " + "; ".join(settings.toolkit.trace)
+            )
+    return Fault(where=_place(members[0].specialization, job.target), what=what, fix=fix, detail=message)
+
+
+def _finish(one: _Traced, group: str, job: Job, settings: WorkerSettings) -> SpecializationBuild:
+    assert one.host is not None
+    host_object = f"{one.host.symbol}.o"
+    Path(job.output, host_object).write_bytes(one.host.object_code)
+    function = flydsl_adapter.plain_function(one.launcher)
+    code = function.__code__
+    name = one.specialization.attribute
+    return SpecializationBuild(
+        name=one.specialization.name,
+        launcher=name,
+        group=group,
+        axes=tuple(name for name, _ in job.axes if name in one.externs.axes),
+        parameters=one.parameters,
+        factory_parameters=one.factory_parameters,
+        doc=inspect.getdoc(function),
+        constexpr=one.constexpr,
+        arguments={key: argument_to_json(value) for key, value in one.arguments.items()},
+        slots=tuple(_slots(one)),
+        entry=one.host.symbol,
+        host_object=host_object,
+        kernels=tuple(one.kernels[kernel] for kernel in one.host.kernels),
+        kernel_arguments={one.kernels[kernel]: sizes for kernel, sizes in one.host.kernel_argument_sizes.items()},
+        options=one.specialization.options.for_target(job.target).to_json(),
+        source_file=_relative(code.co_filename, settings.package_roots),
+        source_line=code.co_firstlineno,
+        seconds=one.seconds,
+    )
+
+
+def _slots(one: _Traced) -> Iterator[dict[str, Any]]:
+    """Yield the slots of the entry, checked against the sizes in the lowered code."""
+    assert one.host is not None
+    wanted: list[dict[str, Any]] = []
+    for name, argument in one.arguments.items():
+        wanted += _argument_slots(name, argument, None)
+    if not any(isinstance(argument, StreamType) for argument in one.arguments.values()):
+        wanted.append({"argument": None, "kind": "stream"})
+    if len(wanted) != len(one.host.slots):
+        msg = f"{one.specialization.name}: {len(wanted)} slots are described, the lowered launcher takes {len(one.host.slots)}"
+        raise RuntimeError(msg)
+    for slot, (size, alignment) in zip(wanted, one.host.slots, strict=True):
+        expected = slot.pop("expected", size)
+        if expected != size:
+            msg = f"{one.specialization.name}: slot {slot} has {size} bytes in the lowered launcher, {expected} described"
+            raise RuntimeError(msg)
+        yield {**slot, "size": size, "align": alignment}
+
+
+def _argument_slots(name: str, argument: ArgumentType, path: str | None) -> Iterator[dict[str, Any]]:
+    place = {"argument": name} if path is None else {"argument": name, "field": path}
+    if isinstance(argument, TensorType):
+        yield {**place, "kind": "data"}
+        shape = [index for index, dim in enumerate(argument.shape) if dim.size is None]
+        strides = [index for index, dim in enumerate(argument.strides) if dim.size is None]
+        if shape or strides:
+            yield {
+                **place,
+                "kind": "layout",
+                "shape_dims": shape,
+                "stride_dims": strides,
+                "shape_bits": 32,
+                "stride_bits": argument.stride_bits,
+                "expected": 4 * len(shape) + argument.stride_bits // 8 * len(strides),
+            }
+    elif isinstance(argument, StructType):
+        for field_name, one in argument.fields:
+            yield from _argument_slots(name, one, field_name if path is None else f"{path}.{field_name}")
+    else:
+        kind = _ROLE_OF_TYPE[type(argument).__name__]
+        yield {**place, "kind": kind}

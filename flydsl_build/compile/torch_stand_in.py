@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for torch, for the worker processes only.
+
+`flydsl.compiler` imports torch for a Tensor class, a Stream class and the names of ten dtypes; none of them is needed to
+compile. Where torch is not installed this module takes its place, so that kernels can be built without it.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from typing import NoReturn
+
+__all__ = ["TorchMissingError", "install_torch_stand_in"]
+
+_DTYPES = (
+    *("float16", "bfloat16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"),
+    *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
+)
+
+
+class TorchMissingError(ImportError):
+    """A kernel module used more of torch than the stand-in has."""
+
+    def __init__(self, attribute: str) -> None:
+        super().__init__(
+            f'the kernel module uses torch.{attribute}, but torch is not installed in the build environment; add "torch" to '
+            "build-system.requires in pyproject.toml"
+        )
+
+
+class _StandIn(types.ModuleType):
+    """A module whose missing attributes are an error that says what to install."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise TorchMissingError(f"{self.__name__.removeprefix('torch')}.{name}".lstrip("."))
+
+
+class _DType:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self._name}"
+
+
+def install_torch_stand_in() -> bool:
+    """Put the stand-in into `sys.modules` if torch is not installed; return whether that was done."""
+    if "torch" in sys.modules or importlib.util.find_spec("torch") is not None:
+        return False
+    torch, cuda = _StandIn("torch"), _StandIn("torch.cuda")
+    for module in (torch, cuda):
+        module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None, is_package=True)
+        module.__path__ = []
+    names = vars(torch)
+    names["Tensor"] = type("Tensor", (), {"__module__": "torch"})
+    names["dtype"] = _DType
+    for name in _DTYPES:
+        names[name] = _DType(name)
+    names["cuda"] = cuda
+    vars(cuda)["Stream"] = type("Stream", (), {"__module__": "torch.cuda"})
+    vars(cuda)["is_available"] = lambda: False
+    sys.modules["torch"], sys.modules["torch.cuda"] = torch, cuda
+    return True

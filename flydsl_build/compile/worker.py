@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker process: compiles jobs for one target, one after another.
+
+FlyDSL modules compute constants from the architecture when they are imported, so a process never sees two targets. Jobs
+come as lines of JSON on standard input; events go as lines of JSON to the file descriptor that was standard output. What
+authors print goes to standard error.
+
+Started by `pool` as `python -m flydsl_build.compile.worker`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any, TextIO
+
+from flydsl_build.compile.jobs import Job, Toolkit, WorkerSettings
+from flydsl_build.compile.torch_stand_in import install_torch_stand_in
+
+__all__ = ["main"]
+
+
+def _take_standard_output() -> TextIO:
+    """Keep standard output for the protocol; everything printed from now on goes to standard error."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    return channel
+
+
+def _set_environment(settings: WorkerSettings) -> None:
+    target = settings.target
+    os.environ.pop("HSA_OVERRIDE_GFX_VERSION", None)
+    # Both: with one alone, half of FlyDSL believes in gfx942.
+    os.environ["ARCH"] = os.environ["FLYDSL_GPU_ARCH"] = target
+    os.environ["COMPILE_ONLY"] = "1"
+    os.environ["FLYDSL_RUNTIME_ENABLE_CACHE"] = "0"
+    os.environ.update(settings.env)
+
+
+def main() -> int:
+    """Run the protocol until standard input ends."""
+    channel = _take_standard_output()
+    sys.dont_write_bytecode = True
+
+    def send(event: str, **data: Any) -> None:
+        channel.write(json.dumps({"event": event, **data}) + "\n")
+        channel.flush()
+
+    first = json.loads(sys.stdin.readline())
+    first["toolkit"] = Toolkit(**{**first["toolkit"], "trace": tuple(first["toolkit"]["trace"])})
+    first["package_roots"] = tuple(first["package_roots"])
+    first["env"] = tuple((name, value) for name, value in first["env"])
+    settings = WorkerSettings(**first)
+    _set_environment(settings)
+    sys.path[:0] = [one for one in settings.package_roots if one not in sys.path]
+    try:
+        install_torch_stand_in()
+        from flydsl_build.compile import flydsl_adapter  # noqa: PLC0415
+        from flydsl_build.compile.module_compiler import compile_module  # noqa: PLC0415
+
+        flydsl_adapter.register_packaging_backend()
+    except Exception:  # noqa: BLE001
+        send("broken", text=traceback.format_exc())
+        return 1
+    send("ready")
+    for line in sys.stdin:
+        job = Job.from_json(json.loads(line))
+        try:
+            result = compile_module(job, settings, lambda name: send("start", specialization=name))
+        except Exception:  # noqa: BLE001
+            send("bug", text=traceback.format_exc())
+            return 1
+        send("done", result=result.to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the author and the builder ask for: the `[tool.flydsl-build]` table, config settings and environment variables."""
+
+from __future__ import annotations
+
+from .settings import extend_with_declarations, read_settings, setuptools_settings
+from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, Settings
+
+__all__ = [
+    "AxisTable",
+    "CompileOptions",
+    "ExternTable",
+    "KernelTable",
+    "ParameterSet",
+    "Settings",
+    "extend_with_declarations",
+    "read_settings",
+    "setuptools_settings",
+]

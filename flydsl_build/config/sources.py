@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Config settings (`-C key=value`) and environment variables: what they are called and how their text is read.
+
+Front ends hand config settings to the back end unchecked, and setuptools passes over those it does not know
+(https://github.com/pypa/setuptools/issues/2491), so every key is checked here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, FaultCollector, did_you_mean
+from ..targets import parse_target
+from .keys import keys_of
+from .table_reader import describe
+from .tables import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Override", "read_overrides", "setuptools_settings", "split_list", "targets_of"]
+
+_PREFIX = "flydsl-build."
+
+SETUPTOOLS_KEYS = ("--build-option", "--editable_mode", "--global-option", "--quiet", "editable-mode", "editable_mode", "quiet")
+"""Config settings that setuptools' own back end or common front ends understand; they are none of our business."""
+
+RUNTIME_VARIABLES = ("FLYDSL_BUILD_LOAD",)
+"""Variables of the same prefix that installed packages read when they load, and the build does not."""
+
+_TRUE = ("1", "on", "true", "yes")
+_FALSE = ("0", "false", "no", "off")
+
+
+class Override:
+    """A value from outside the table, with its place."""
+
+    __slots__ = ("value", "where")
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.value = value
+        self.where = where
+
+
+def split_list(text: str) -> list[str]:
+    """Return the items of a list written with commas, semicolons or blanks, without repetition."""
+    return list(dict.fromkeys(item for item in re.split(r"[,;\s]+", text) if item))
+
+
+def targets_of(names: tuple[str, ...] | list[str], where: str, faults: FaultCollector) -> tuple[str, ...]:
+    """Return the names that are targets, each once, and record a fault for each other one."""
+    found: list[str] = []
+    for name in names:
+        try:
+            found.append(parse_target(name, where).name)
+        except ConfigError as error:
+            faults.extend(error.faults)
+    return tuple(dict.fromkeys(found))
+
+
+def read_overrides(config_settings: Mapping[str, object] | None, environ: Mapping[str, str], faults: FaultCollector) -> dict[str, Override]:
+    """Return what config settings and environment variables say, by field of `Settings`.
+
+    Parameters
+    ----------
+    config_settings
+        As a front end gave them: each value a string, a list of strings (a key given several times), or a boolean.
+    environ
+        The environment. An empty variable is as good as none.
+    faults
+        Collects unknown keys and values that cannot be read.
+    """
+    keys = keys_of(Settings)
+    by_env = {key.env: name for name, key in keys.items() if key.env}
+    by_config = {key.config: name for name, key in keys.items() if key.config}
+    found: dict[str, Override] = {}
+
+    for variable, name in by_env.items():
+        text = environ.get(variable, "")
+        if text.strip():
+            _take(found, name, [text], variable, faults)
+    _find_misspelt(environ, list(by_env), faults)
+
+    given: dict[str, str] = {}
+    for key, value in (config_settings or {}).items():
+        if key in SETUPTOOLS_KEYS:
+            continue
+        where = f"-C {key}"
+        name = by_config.get(key.removeprefix(_PREFIX), "")
+        if not name:
+            faults.add(where, "unknown config setting", did_you_mean(key.removeprefix(_PREFIX), list(by_config)))
+            continue
+        if name in given:
+            faults.add(where, f"the same setting is given by {given[name]}", "give it once")
+            continue
+        given[name] = where
+        texts = _texts(value, where, faults)
+        if texts is not None:
+            _take(found, name, texts, where, faults)
+    return found
+
+
+def setuptools_settings(config_settings: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the config settings that are setuptools' own."""
+    return {key: value for key, value in (config_settings or {}).items() if key in SETUPTOOLS_KEYS}
+
+
+def _texts(value: object, where: str, faults: FaultCollector) -> list[str] | None:
+    """Return the text of a config setting, once for each time it was given."""
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    texts: list[str] = []
+    for text in value if isinstance(value, list) else [value]:
+        if not isinstance(text, str):
+            faults.add(where, f"found {describe(text)}", "write a string")
+            return None
+        texts.append(text)
+    return texts
+
+
+def _take(found: dict[str, Override], name: str, texts: list[str], where: str, faults: FaultCollector) -> None:
+    """Read the text for one field, or record why it cannot be read."""
+    if name == "archs":
+        names = split_list(" ".join(texts))
+        if not names:
+            faults.add(where, "the list of architectures is empty", f"write {_example(where, 'gfx942,gfx1100')}")
+        # Although some are wrong, the author did override the table: the rest of the checks go by this list.
+        found[name] = Override(targets_of(names, where, faults), where)
+        return
+    if len(set(texts)) > 1:
+        faults.add(where, f"given {len(texts)} times with different values: " + ", ".join(f'"{text}"' for text in texts), "give it once")
+        return
+    text = texts[0].strip()
+    value, words = _VALUES[name](text)
+    if value is None:
+        faults.add(where, f'found "{texts[0]}"', f"write {words}")
+    else:
+        found[name] = Override(value, where)
+
+
+def _example(where: str, value: str) -> str:
+    return f"{where}={value}"
+
+
+def _boolean(text: str) -> tuple[bool | None, str]:
+    # `-C verbose` reaches the back end as an empty string.
+    low = text.lower()
+    return (True if low in ("", *_TRUE) else False if low in _FALSE else None), "true or false"
+
+
+def _jobs(text: str) -> tuple[int | None, str]:
+    return (int(text) if re.fullmatch(r"[0-9]{1,9}", text) and int(text) else None), "an integer of at least 1"
+
+
+def _seconds(text: str) -> tuple[float | None, str]:
+    words = "a number of seconds above 0"
+    try:
+        value = float(text)
+    except ValueError:
+        return None, words
+    return (value if math.isfinite(value) and value > 0 else None), words
+
+
+def _load(text: str) -> tuple[str | None, str]:
+    return (text if text in ("import", "lazy") else None), '"import" or "lazy"'
+
+
+def _path(text: str) -> tuple[str | None, str]:
+    return (text or None), "a path"
+
+
+_VALUES: dict[str, Any] = {
+    "load": _load,
+    "timeout": _seconds,
+    "jobs": _jobs,
+    "lld": _path,
+    "rocm_path": _path,
+    "verbose": _boolean,
+    "dump_ir": _path,
+}
+
+
+def _find_misspelt(environ: Mapping[str, str], variables: list[str], faults: FaultCollector) -> None:
+    """Record variables that are nearly one of ours.
+
+    Not every unknown one: the run-time library reads variables of the same prefix, and so may the author's own code.
+    """
+    for variable in sorted(environ):
+        if not variable.startswith("FLYDSL_BUILD_") or variable in variables or variable in RUNTIME_VARIABLES:
+            continue
+        suffixes = [each.removeprefix("FLYDSL_BUILD_") for each in variables]
+        near = difflib.get_close_matches(variable.removeprefix("FLYDSL_BUILD_"), suffixes, n=1, cutoff=0.8)
+        if near:
+            faults.add(variable, "unknown environment variable", f'Did you mean "FLYDSL_BUILD_{near[0]}"?')

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads one TOML table key by key: checks types, knows the place of each value, and finds unknown keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FaultCollector, did_you_mean
+from .keys import keys_of, quote_key
+from .names import is_name, reference_fault
+
+if TYPE_CHECKING:
+    from .tables import ArgumentText, PlainValue
+
+__all__ = ["TableReader", "describe"]
+
+
+def describe(value: object) -> str:
+    """Return what a TOML value is, for "found …" in a message."""
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, int):
+        return f"the integer {value}"
+    if isinstance(value, float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f'the string "{value}"'
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list" if value else "an empty list"
+    if value is None:
+        return "None"
+    return f"a {type(value).__name__}"
+
+
+class TableReader:
+    """One table of the configuration.
+
+    Parameters
+    ----------
+    table
+        The values, as TOML or Python gave them.
+    where
+        The place of the table; keys are appended to it.
+    faults
+        Collects everything that is wrong.
+    """
+
+    def __init__(self, table: Mapping[str, Any], where: str, faults: FaultCollector) -> None:
+        self.table = table
+        self.where = where
+        self.faults = faults
+
+    def place(self, key: str) -> str:
+        """Return the place of a key of this table."""
+        return f"{self.where}.{quote_key(key)}"
+
+    def reject(self, key: str, what: str, fix: str = "") -> None:
+        """Record a fault at a key of this table."""
+        self.faults.add(self.place(key), what, fix)
+
+    def check_keys(self, dataclass_of_table: type, also: tuple[str, ...] = ()) -> None:
+        """Record a fault for each key that the table's dataclass does not have."""
+        allowed = [key.name for key in keys_of(dataclass_of_table).values()]
+        for key in self.table:
+            if key not in allowed and key not in also:
+                self.reject(key, "unknown key", did_you_mean(key, allowed))
+
+    def _typed(self, key: str, kind: type | tuple[type, ...], words: str) -> Any:
+        value = self.table.get(key)
+        if key not in self.table:
+            return None
+        # A boolean is an int to Python, but not to the author.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            self.reject(key, f"found {describe(value)}", f"write {words}")
+            return None
+        return value
+
+    def string(self, key: str) -> str | None:
+        """Return a non-empty string, or None."""
+        value = self._typed(key, str, "a string")
+        if value is not None and not value.strip():
+            self.reject(key, "the string is empty")
+            return None
+        return value if value is None else str(value)
+
+    def boolean(self, key: str) -> bool | None:
+        """Return a boolean, or None."""
+        value = self._typed(key, bool, "true or false")
+        return None if value is None else bool(value)
+
+    def integer(self, key: str, low: int, high: int | None = None) -> int | None:
+        """Return an integer of a range, or None."""
+        words = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
+        value = self._typed(key, int, words)
+        if value is None:
+            return None
+        if value < low or (high is not None and value > high):
+            self.reject(key, f"found {describe(value)}", f"write {words}")
+            return None
+        return int(value)
+
+    def positive(self, key: str) -> float | None:
+        """Return a finite number above 0, or None."""
+        value = self._typed(key, (int, float), "a number above 0")
+        if value is None:
+            return None
+        if not math.isfinite(value) or value <= 0:
+            self.reject(key, f"found {describe(value)}", "write a number above 0")
+            return None
+        return float(value)
+
+    def choice(self, key: str, allowed: tuple[str, ...]) -> str | None:
+        """Return one of some words, or None."""
+        words = " or ".join(f'"{word}"' for word in allowed)
+        value = self._typed(key, str, words)
+        if value is not None and value not in allowed:
+            self.reject(key, f"found {describe(value)}", f"write {words}")
+            return None
+        return value if value is None else str(value)
+
+    def strings(self, key: str, *, or_one: bool = False) -> tuple[str, ...] | None:
+        """Return a list of non-empty strings without repetition (with `or_one`, a single one too), or None."""
+        words = "a string or a list of strings" if or_one else "a list of strings"
+        value = self.table.get(key)
+        if key not in self.table:
+            return None
+        if or_one and isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list | tuple):
+            self.reject(key, f"found {describe(value)}", f"write {words}")
+            return None
+        found: list[str] = []
+        for index, item in enumerate(value):
+            if not isinstance(item, str):
+                self.faults.add(f"{self.place(key)}[{index}]", f"found {describe(item)}", "write a string")
+            elif not item.strip():
+                self.faults.add(f"{self.place(key)}[{index}]", "the string is empty")
+            else:
+                found.append(item)
+        return tuple(dict.fromkeys(found))
+
+    def reference(self, key: str) -> str | None:
+        """Return a `module:attribute`, or None."""
+        value = self.string(key)
+        if value is None:
+            return None
+        fault = reference_fault(value)
+        if fault is not None:
+            self.faults.add(self.place(key), *fault)
+            return None
+        return value
+
+    def table_at(self, key: str) -> TableReader | None:
+        """Return a reader for a nested table, or None."""
+        value = self._typed(key, Mapping, "a table")
+        return None if value is None else TableReader(value, self.place(key), self.faults)
+
+    def tables_at(self, key: str) -> list[TableReader] | None:
+        """Return readers for a nested table or a list of such tables, or None."""
+        value = self.table.get(key)
+        if key not in self.table:
+            return None
+        if isinstance(value, Mapping):
+            return [TableReader(value, self.place(key), self.faults)]
+        if not isinstance(value, list | tuple) or not value:
+            self.reject(key, f"found {describe(value)}", "write a table or a list of tables")
+            return None
+        readers = []
+        for index, item in enumerate(value):
+            where = f"{self.place(key)}[{index}]"
+            if isinstance(item, Mapping):
+                readers.append(TableReader(item, where, self.faults))
+            else:
+                self.faults.add(where, f"found {describe(item)}", "write a table")
+        return readers
+
+    def choices(self) -> dict[str, tuple[PlainValue, ...]]:
+        """Return this table as names with the values that each takes: one, or those of a list."""
+        found: dict[str, tuple[PlainValue, ...]] = {}
+        for name, value in self.table.items():
+            if not is_name(name):
+                self.reject(name, "not the name of a parameter")
+                continue
+            if isinstance(value, list | tuple) and not value:
+                self.reject(name, "the list is empty", "write at least one value")
+                continue
+            several = isinstance(value, list | tuple)
+            values: list[PlainValue] = []
+            for index, item in enumerate(value if several else [value]):
+                where = f"{self.place(name)}[{index}]" if several else self.place(name)
+                plain = self._plain(item, where)
+                if plain is None:
+                    continue
+                # 1, 1.0 and true are equal to Python, but make different kernels.
+                if any(type(plain) is type(other) and repr(plain) == repr(other) for other in values):
+                    self.faults.add(
+                        where,
+                        f"{describe(item)} stands in the list twice" if not isinstance(item, list) else "a value stands in the list twice",
+                    )
+                else:
+                    values.append(plain)
+            found[name] = tuple(values)
+        return found
+
+    def _plain(self, value: object, where: str) -> PlainValue | None:
+        """Return a plain value, lists inside as tuples, or None with a fault."""
+        if isinstance(value, list | tuple):
+            items = [self._plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+            return tuple(item for item in items if item is not None)
+        if isinstance(value, float) and not math.isfinite(value):
+            self.faults.add(where, f"found {describe(value)}", "write a finite number")
+            return None
+        if isinstance(value, bool | int | float | str):
+            return value
+        self.faults.add(where, f"found {describe(value)}", "write a string, number, boolean, or a list of these")
+        return None
+
+    def argument_texts(self) -> dict[str, ArgumentText]:
+        """Return this table as argument types by parameter name, nested for structs."""
+        found: dict[str, ArgumentText] = {}
+        for name, value in self.table.items():
+            if not is_name(name):
+                self.reject(name, "not the name of a parameter")
+            elif isinstance(value, str):
+                found[name] = value
+            elif isinstance(value, Mapping):
+                found[name] = TableReader(value, self.place(name), self.faults).argument_texts()
+            else:
+                self.reject(name, f"found {describe(value)}", 'write an argument type such as "f32[M, N]", or a table for a struct')
+        return found

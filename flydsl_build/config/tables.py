@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a build, as values: the tables an author can write.
+
+One TOML key is one field, its documentation the string under it; `documentation` makes the README's table from them.
+Fields without a TOML key say where the table stood or what was derived.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from .keys import BOOLEAN, INTEGER, NUMBER, PLAIN, STRING, STRING_OR_STRINGS, STRINGS, TomlType, nested, toml_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "ArgumentText",
+    "AxisTable",
+    "CompileOptions",
+    "ExternTable",
+    "KernelTable",
+    "ParameterSet",
+    "PlainValue",
+    "Settings",
+]
+
+PlainValue = bool | int | float | str | tuple["PlainValue", ...]
+"""A value for a factory parameter or constexpr: what TOML and JSON can both say. TOML lists inside become tuples."""
+
+ArgumentText = str | Mapping[str, "ArgumentText"]
+"""What an author writes for one argument: the type, or a nested table for a struct."""
+
+_WAVES = TomlType(
+    text="integer or [low, high]",
+    schema={"anyOf": [{"type": "integer", "minimum": 0}, {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}]},
+)
+_LEVEL = TomlType(text="integer 0 to 3", schema={"type": "integer", "minimum": 0, "maximum": 3})
+_LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
+_TABLE_OR_TABLES = TomlType(
+    text="table or list of tables",
+    schema={"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+)
+_STRING_TABLE = TomlType(text="table of strings", schema={"type": "object", "additionalProperties": {"type": "string"}})
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompileOptions:
+    """How the kernels of a specialization are compiled. None leaves a choice to FlyDSL."""
+
+    opt_level: int | None = field(default=None, metadata=toml_key("opt-level", _LEVEL, default="FlyDSL's own"))
+    """LLVM's optimisation level for device code."""
+
+    fast_fp_math: bool | None = field(default=None, metadata=toml_key("fast-fp-math", BOOLEAN, default="false"))
+    """Let floating-point operations be reassociated and contracted, and assume that there are no NaNs or infinities."""
+
+    unsafe_fp_math: bool | None = field(default=None, metadata=toml_key("unsafe-fp-math", BOOLEAN, default="false"))
+    """Let device functions be replaced by less exact ones."""
+
+    waves_per_eu: int | tuple[int, int] | None = field(default=None, metadata=toml_key("waves-per-eu", _WAVES, default="FlyDSL's own"))
+    """How many wavefronts a SIMD should hold: bounds the registers of a kernel. 0 leaves it to LLVM."""
+
+    unsafe_fp_math: bool | None = field(default=None, metadata=toml_key("unsafe-fp-math", BOOLEAN, default="false"))
+    """Let device functions be replaced by less exact ones."""
+
+    waves_per_eu: int | tuple[int, int] | None = field(default=None, metadata=toml_key("waves-per-eu", _WAVES, default="FlyDSL's own"))
+    """How many wavefronts a SIMD should hold: bounds the registers of a kernel. 0 leaves it to LLVM."""
+
+    debug_lines: bool | None = field(default=None, metadata=toml_key("debug-lines", BOOLEAN, default="false"))
+    """Put line tables for the author's Python source into the code objects."""
+
+    llvm_options: tuple[tuple[str, bool | int | str], ...] = field(default=(), metadata=toml_key("llvm-options", PLAIN, default="{}"))
+    """Further LLVM command-line options, without their dashes: `{ amdgpu-early-inline-all = true }`."""
+
+    targets: tuple[tuple[str, CompileOptions], ...] = ()
+    """Options of single targets, which stand in a nested table of the target's name and win over the others."""
+
+    def over(self, base: CompileOptions) -> CompileOptions:
+        """Return these options, completed by those of `base` where nothing is said here."""
+        if self == _NO_OPTIONS:
+            return base
+        if base == _NO_OPTIONS:
+            return self
+        merged: dict[str, Any] = {}
+        for item in fields(self):
+            mine = getattr(self, item.name)
+            theirs = getattr(base, item.name)
+            if item.name == "llvm_options":
+                merged[item.name] = tuple((dict(theirs) | dict(mine)).items())
+            elif item.name == "targets":
+                both = dict(theirs) | {name: options.over(dict(theirs).get(name, _NO_OPTIONS)) for name, options in mine}
+                merged[item.name] = tuple(both.items())
+            else:
+                merged[item.name] = theirs if mine is None else mine
+        return CompileOptions(**merged)
+
+    def for_target(self, target: str) -> CompileOptions:
+        """Return the options that hold for `target`: flat, those of the target's own table first."""
+        flat = CompileOptions(**{item.name: getattr(self, item.name) for item in fields(self) if item.name != "targets"})
+        return dict(self.targets).get(target, _NO_OPTIONS).over(flat)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is said here, by TOML key; empty if nothing is."""
+        found: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "targets":
+                found.update((name, options.to_json()) for name, options in value)
+            elif item.name == "llvm_options":
+                found.update({"llvm-options": dict(value)} if value else {})
+            elif value is not None:
+                found[item.metadata["toml"].name] = list(value) if isinstance(value, tuple) else value
+        return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CompileOptions:
+        """Return the options that `to_json` gave as `data`."""
+        names = {item.metadata["toml"].name: item.name for item in fields(cls) if "toml" in item.metadata}
+        found: dict[str, Any] = {}
+        targets: list[tuple[str, CompileOptions]] = []
+        for key, value in data.items():
+            if key not in names:
+                targets.append((key, cls.from_json(value)))
+            elif key == "llvm-options":
+                found[names[key]] = tuple(value.items())
+            else:
+                found[names[key]] = tuple(value) if isinstance(value, list) else value
+        return cls(**found, targets=tuple(targets))
+
+
+_NO_OPTIONS = CompileOptions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterSet:
+    """Values, argument types and targets that belong together: one entry of a kernel's `sets`.
+
+    What an entry does not say is taken from the kernel. Several sets are several `[[….sets]]` tables: a key `archs`
+    inside `params` would be a factory parameter of that name.
+    """
+
+    where: str
+    """The place of the table, for messages."""
+
+    params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
+        default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the kernel's")
+    )
+    """Factory parameters, as in the kernel's own `params`."""
+
+    constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
+        default=None, metadata=toml_key("constexpr", _TABLE_OR_TABLES, default="the kernel's")
+    )
+    """Constexpr values, as in the kernel's own `constexpr`."""
+
+    args: tuple[Mapping[str, ArgumentText], ...] | None = field(
+        default=None, metadata=toml_key("args", _TABLE_OR_TABLES, default="the kernel's")
+    )
+    """Argument types, as in the kernel's own `args`."""
+
+    archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the kernel's"))
+    """Targets of this set alone."""
+
+    options: CompileOptions = field(default=_NO_OPTIONS, metadata=toml_key("options", nested(CompileOptions), default="the kernel's"))
+    """Compile options of this set, which win over the kernel's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelTable:
+    """One declared launcher, or factory of launchers: a `kernels."module:attribute"` table."""
+
+    key: str
+    """The key of the table, `module:attribute`."""
+
+    module: str
+    """Dotted name of the module."""
+
+    attribute: str
+    """Dotted name of the launcher or factory in the module."""
+
+    where: str
+    """The place of the table, for messages."""
+
+    args: tuple[Mapping[str, ArgumentText], ...] = field(default=({},), metadata=toml_key("args", _TABLE_OR_TABLES, default="{}"))
+    """Argument types by parameter name: `dtype[dims]`, a scalar type, `ptr<dtype>`, or a nested table for a struct. Text may hold
+    `{name}` of a parameter, constexpr or axis. A list of tables makes one specialization for each."""
+
+    constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...] = field(
+        default=({},), metadata=toml_key("constexpr", _TABLE_OR_TABLES, default="{}")
+    )
+    """Values of the launcher's constexpr parameters; a list of values makes one specialization for each (the product, if several
+    are lists). A value that is itself a list stands inside another list: `tile = [[16, 16]]`."""
+
+    params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
+        default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the attribute is a launcher")
+    )
+    """Arguments of the factory that returns the launcher; lists as in `constexpr`. A list of tables joins the products of each."""
+
+    archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the package's"))
+    """Targets of this kernel, instead of the package's. A config setting or environment variable narrows them to those in both."""
+
+    axes: tuple[str, ...] = field(default=(), metadata=toml_key("axes", STRINGS, default="[]"))
+    """Axes whose every value this kernel is built for. Axes whose placeholder is in `args` need not be named."""
+
+    options: CompileOptions = field(default=_NO_OPTIONS, metadata=toml_key("options", nested(CompileOptions), default="the package's"))
+    """Compile options of this kernel, which win over the package's."""
+
+    sets: tuple[ParameterSet, ...] = field(
+        default=(), metadata=toml_key("sets", nested(ParameterSet, text="list of tables", named="[]"), default="[]")
+    )
+    """Sets of parameters with argument types, targets or options of their own, instead of one product for all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExternTable:
+    """Where the device code of extern functions comes from: an `externs."symbol"` table."""
+
+    symbol: str
+    """Symbol name, or a glob over symbol names."""
+
+    where: str
+    """The place of the table, for messages."""
+
+    bitcode: tuple[str, ...] = field(default=(), metadata=toml_key("bitcode", STRING_OR_STRINGS, default="the source's own path"))
+    """LLVM bitcode files relative to the project, with `{arch}` and the names of axes as placeholders; or `module:function`, called
+    with the target and the axis values."""
+
+    globals: tuple[str, ...] = field(default=(), metadata=toml_key("globals", STRINGS, default="[]"))
+    """Device globals that the init function writes: each must be visible in every code object."""
+
+    init: str | None = field(default=None, metadata=toml_key("init", STRING, default="the source's own"))
+    """The init function as `module:qualname`, instead of the source's `module_init_fn`."""
+
+    compatible: tuple[str, ...] = field(default=(), metadata=toml_key("compatible", STRINGS, default="[]"))
+    """Targets that may link this bitcode although it was compiled for another chip."""
+
+    @staticmethod
+    def is_function(text: str) -> bool:
+        """Whether an entry of `bitcode` names a function, not a file."""
+        return _FUNCTION.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AxisTable:
+    """Something besides the chip that device code depends on: an `axes.name` table."""
+
+    name: str
+    """Name of the axis, and of its placeholder."""
+
+    where: str
+    """The place of the table, for messages."""
+
+    values: tuple[str, ...] = field(metadata=toml_key("values", STRINGS))
+    """Every value to build for."""
+
+    select: str | None = field(default=None, metadata=toml_key("select", STRING, default="the environment decides"))
+    """Function that names this machine's value at load, as `module:qualname`. `FLYDSL_BUILD_AXIS_<NAME>` wins over it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything that a build is asked to do.
+
+    Config settings win over environment variables, and these over the table.
+    """
+
+    project_dir: Path
+    """The folder of pyproject.toml; relative paths start there."""
+
+    archs_from: str = ""
+    """Where `archs` comes from, for messages; empty if it is nowhere given."""
+
+    archs_override: bool = False
+    """Whether a config setting or environment variable gives `archs`, which then also narrows the kernels' own lists."""
+
+    archs: tuple[str, ...] = field(default=(), metadata=toml_key("archs", STRINGS, config="archs", env="FLYDSL_BUILD_ARCHS"))
+    """gfx targets to build every kernel for that has no list of its own. There is no default, and the build machine is not probed."""
+
+    load: Literal["import", "lazy"] = field(default="import", metadata=toml_key("load", _LOAD, default='"import"', config="load"))
+    """When a module of the wheel loads its code objects and runs its init functions: at import, or at the first call."""
+
+    timeout: float = field(default=3600.0, metadata=toml_key("timeout", NUMBER, default="3600", config="timeout", env="FLYDSL_BUILD_TIMEOUT"))
+    """Seconds after which a compile process is stopped."""
+
+    jobs: int | None = field(default=None, metadata=toml_key("jobs", INTEGER, default="one for each core", config="jobs", env="FLYDSL_BUILD_JOBS"))
+    """How many compile processes run at once."""
+
+    lld: Path | None = field(default=None, metadata=toml_key("lld", STRING, default="searched for", config="lld", env="FLYDSL_BUILD_LLD"))
+    """The `ld.lld` that links code objects and launcher libraries."""
+
+    rocm_path: Path | None = field(
+        default=None, metadata=toml_key("rocm-path", STRING, default="searched for", config="rocm-path", env="FLYDSL_BUILD_ROCM_PATH")
+    )
+    """A ROCm folder in which to look for lld and device bitcode first."""
+
+    verbose: bool = field(default=False, metadata=toml_key("verbose", BOOLEAN, default="false", config="verbose", env="FLYDSL_BUILD_VERBOSE"))
+    """Show whole tracebacks and the search for the toolchain."""
+
+    dump_ir: Path | None = field(
+        default=None, metadata=toml_key("dump-ir", STRING, default="nothing is written", config="dump-ir", env="FLYDSL_BUILD_DUMP_IR")
+    )
+    """Folder for the IR after each stage, the LLVM IR and the ISA of each specialization and target."""
+
+    allow_empty: bool = field(default=False, metadata=toml_key("allow-empty", BOOLEAN, default="false"))
+    """Accept a project that declares no kernels."""
+
+    kernels_from: str | None = field(default=None, metadata=toml_key("kernels-from", STRING, default="none"))
+    """Function that yields further kernel tables, as `module:function`."""
+
+    options: CompileOptions = field(default=_NO_OPTIONS, metadata=toml_key("options", nested(CompileOptions), default="{}"))
+    """Compile options of every kernel."""
+
+    env: Mapping[str, str] = field(default_factory=dict, metadata=toml_key("env", _STRING_TABLE, default="{}"))
+    """Environment variables of the compile processes, set before the author's modules are imported; `{arch}` and the names of axes
+    are placeholders."""
+
+    kernels: tuple[KernelTable, ...] = field(
+        default=(), metadata=toml_key("kernels", nested(KernelTable, text="tables", named='"module:attribute"'))
+    )
+    """The kernels to build, each under its `module:attribute`."""
+
+    externs: tuple[ExternTable, ...] = field(
+        default=(), metadata=toml_key("externs", nested(ExternTable, text="tables", named='"symbol"'), default="{}")
+    )
+    """Device bitcode of extern functions, by symbol name or glob."""
+
+    axes: tuple[AxisTable, ...] = field(default=(), metadata=toml_key("axes", nested(AxisTable, text="tables", named="name"), default="{}"))
+    """Axes besides the target for which code is built."""
+
+    def targets_for(self, kernel: KernelTable, parameter_set: ParameterSet | None = None) -> tuple[str, ...]:
+        """Return the targets that a kernel, or one of its sets, is built for in this build; empty if none of its own is asked for."""
+        own = kernel.archs
+        if parameter_set is not None and parameter_set.archs is not None:
+            own = parameter_set.archs
+        if own is None:
+            return self.archs
+        if self.archs_override:
+            return tuple(arch for arch in own if arch in self.archs)
+        return own
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The keys of kernels that no target of this build is for."""
+        return tuple(kernel.key for kernel in self.kernels if not any(self.targets_for(kernel, each) for each in (kernel.sets or (None,))))

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expands declarations into specializations: products, parameter sets, placeholders, names."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..config.keys import quote_key
+from ..config.names import is_name
+from ..errors import ConfigError, FaultCollector, did_you_mean
+from .argument_grammar import format_argument, parse_argument
+from .argument_types import ArgumentType, StructType
+from .specialization import Specialization
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ..config.tables import ArgumentText, AxisTable, CompileOptions, KernelTable, ParameterSet, PlainValue, Settings
+
+__all__ = ["expand", "over_axes"]
+
+_LONGEST_NAME = 80
+_HASH_DIGITS = 8
+
+_Values = tuple[tuple[str, "PlainValue"], ...]
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Declaration:
+    """A kernel, or one of its sets, with everything it takes from the kernel."""
+
+    kernel: KernelTable
+    params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None
+    constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...]
+    args: tuple[Mapping[str, ArgumentText], ...]
+    where: str
+    args_where: str
+    targets: tuple[str, ...]
+    options: CompileOptions
+
+
+def expand(settings: Settings) -> tuple[Specialization, ...]:
+    """Return the specializations that the settings declare for the targets of this build, in the order of the declarations.
+
+    Parameters
+    ----------
+    settings
+        The settings, with the kernels of `kernels-from` if there are any.
+
+    Raises
+    ------
+    ConfigError
+        With every fault found: argument types, placeholders, names used twice, declarations that repeat another.
+    """
+    faults = FaultCollector()
+    found: list[Specialization] = []
+    for kernel in settings.kernels:
+        own = [
+            specialization
+            for declaration in _declarations(kernel, settings)
+            for specialization in _specializations(declaration, settings.axes, faults)
+        ]
+        _check_repeated(own, faults)
+        found += own
+    faults.raise_if_any(ConfigError)
+    return _with_unique_names(found)
+
+
+def over_axes(specialization: Specialization, axes: Iterable[AxisTable]) -> tuple[Specialization, ...]:
+    """Return the specialization once for each combination of the values of `axes`, beside the axes it has already.
+
+    For kernels whose use of an axis shows only when they are traced, because an extern's bitcode depends on it.
+    """
+    mine = dict(specialization.axes)
+    more = [axis for axis in axes if axis.name not in mine]
+    if not more:
+        return (specialization,)
+    names = [axis.name for axis in more]
+    return tuple(
+        replace(
+            specialization,
+            name=_bounded(_file_safe("-".join([specialization.name, *values])), f"{specialization.name} {names} {values}"),
+            axes=(*specialization.axes, *zip(names, values, strict=True)),
+        )
+        for values in itertools.product(*(axis.values for axis in more))
+    )
+
+
+def _declarations(kernel: KernelTable, settings: Settings) -> Iterator[_Declaration]:
+    for each in kernel.sets or (None,):
+        targets = settings.targets_for(kernel, each)
+        # A narrower -C archs leaves this one out of the build; it is checked when it is in.
+        if not targets:
+            continue
+        yield _declaration(kernel, each, targets, settings.options)
+
+
+def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[str, ...], options: CompileOptions) -> _Declaration:
+    options = kernel.options.over(options)
+    if own is None:
+        return _Declaration(
+            kernel=kernel,
+            params=kernel.params,
+            constexpr=kernel.constexpr,
+            args=kernel.args,
+            where=kernel.where,
+            args_where=kernel.where,
+            targets=targets,
+            options=options,
+        )
+    return _Declaration(
+        kernel=kernel,
+        params=kernel.params if own.params is None else own.params,
+        constexpr=kernel.constexpr if own.constexpr is None else own.constexpr,
+        args=kernel.args if own.args is None else own.args,
+        where=own.where,
+        args_where=kernel.where if own.args is None else own.where,
+        targets=targets,
+        options=own.options.over(options),
+    )
+
+
+def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], faults: FaultCollector) -> list[Specialization]:
+    """Return the product of a declaration: params outermost, then constexpr, argument tables and axes."""
+    used = _axes_used(declaration, axes)
+    if not _check_names(declaration, used, faults):
+        return []
+    every_params: Sequence[_Values | None] = [None] if declaration.params is None else _products(declaration.params)
+    found = []
+    # The same text with the same placeholders makes the same fault in every product.
+    reported: set[str] = set()
+    for params, constexpr, (index, table), combination in itertools.product(
+        every_params,
+        _products(declaration.constexpr),
+        enumerate(declaration.args),
+        list(itertools.product(*(axis.values for axis in used))),
+    ):
+        axis_values = tuple(zip((axis.name for axis in used), combination, strict=True))
+        values = {**dict(params or ()), **dict(constexpr), **dict(axis_values)}
+        several = len(declaration.args) > 1
+        where = f"{declaration.args_where}.args" + (f"[{index}]" if several else "")
+        args = _arguments(table, values, where, faults, reported)
+        found.append(
+            Specialization(
+                name=_readable_name(declaration.kernel.attribute, params or (), constexpr, index if several else None, axis_values),
+                module=declaration.kernel.module,
+                attribute=declaration.kernel.attribute,
+                where=declaration.where,
+                params=params,
+                constexpr=constexpr,
+                args=args,
+                targets=declaration.targets,
+                options=declaration.options,
+                axes=axis_values,
+            )
+        )
+    return found
+
+
+def _products(tables: tuple[Mapping[str, tuple[PlainValue, ...]], ...]) -> list[_Values]:
+    """Return the products of each table, one after the other."""
+    return [tuple(zip(table, values, strict=True)) for table in tables for values in itertools.product(*table.values())]
+
+
+def _axes_used(declaration: _Declaration, axes: tuple[AxisTable, ...]) -> list[AxisTable]:
+    """Return the axes that the kernel names, or whose placeholder is in its argument types."""
+    if not axes:
+        return []
+    names = {match[1] for table in declaration.args for text in _texts(table) for match in _BRACES.finditer(text)}
+    return [axis for axis in axes if axis.name in declaration.kernel.axes or axis.name in names]
+
+
+def _texts(table: Mapping[str, ArgumentText]) -> Iterator[str]:
+    for value in table.values():
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from _texts(value)
+
+
+def _check_names(declaration: _Declaration, axes: list[AxisTable], faults: FaultCollector) -> bool:
+    """Record names that stand for two things in one declaration."""
+    kinds: list[tuple[str, set[str]]] = [
+        ("params", {name for table in declaration.params or () for name in table}),
+        ("constexpr", {name for table in declaration.constexpr for name in table}),
+        ("axes", {axis.name for axis in axes}),
+    ]
+    right = True
+    for (kind, names), (other, others) in itertools.combinations(kinds, 2):
+        for name in sorted(names & others):
+            faults.add(f"{declaration.where}.{other}.{name}", f"{name} is also in {kind}", f"{{{name}}} could mean either; rename one")
+            right = False
+    constexpr = kinds[1][1]
+    for name in sorted(constexpr & {name for table in declaration.args for name in table}):
+        faults.add(f"{declaration.where}.constexpr.{name}", f"{name} is also in args", "a parameter is either an argument or constexpr")
+        right = False
+    return right
+
+
+def _arguments(
+    table: Mapping[str, ArgumentText], values: Mapping[str, PlainValue], where: str, faults: FaultCollector, reported: set[str]
+) -> tuple[tuple[str, ArgumentType], ...]:
+    found: list[tuple[str, ArgumentType]] = []
+    for name, text in table.items():
+        place = f"{where}.{quote_key(name)}"
+        if not isinstance(text, str):
+            found.append((name, StructType(fields=_arguments(text, values, place, faults, reported))))
+            continue
+        filled = _fill(text, values, place, faults, reported) if "{" in text or "}" in text else text
+        if filled is None:
+            continue
+        try:
+            found.append((name, parse_argument(filled, where=place, written=text)))
+        except ConfigError as error:
+            for fault in error.faults:
+                if str(fault) not in reported:
+                    faults.extend([fault])
+                    reported.add(str(fault))
+    return tuple(found)
+
+
+def _fill(text: str, values: Mapping[str, PlainValue], where: str, faults: FaultCollector, reported: set[str]) -> str | None:
+    """Return the text with its placeholders filled, or None with a fault."""
+    wrong: list[tuple[int, str, str]] = []
+
+    def value_of(match: re.Match[str]) -> str:
+        found = match[0]
+        if found in {"{{", "}}"}:
+            return found[0]
+        name = match[1]
+        if name is None:
+            wrong.append((match.start(), f'"{found}" has no partner', "write literal braces as {{ and }}"))
+        elif name == "arch" and name not in values:
+            wrong.append(
+                (
+                    match.start(),
+                    "{arch} cannot be in an argument type: it is the same for all targets",
+                    "use a parameter, or one set for each target",
+                )
+            )
+        elif name not in values:
+            hint = did_you_mean(name, list(values)) if is_name(name) else "a placeholder is a name"
+            wrong.append((match.start(), f"unknown placeholder {{{name}}}", hint or "this kernel has no params, constexpr values or axes"))
+        elif not isinstance(values[name], str | int) or isinstance(values[name], bool):
+            wrong.append((match.start(), f"{{{name}}} is {values[name]!r}", "only strings and integers can be filled in"))
+        else:
+            return str(values[name])
+        return ""
+
+    filled = _BRACES.sub(value_of, text)
+    for position, what, fix in wrong:
+        key = f"{where} {position} {what}"
+        if key not in reported:
+            faults.add(where, what, fix, f"{text}\n{' ' * position}^")
+            reported.add(key)
+    return None if wrong else filled
+
+
+# Repetition
+
+
+def _check_repeated(specializations: list[Specialization], faults: FaultCollector) -> None:
+    """Record specializations that are declared for one target twice.
+
+    The same values for other targets, with other options, are no repetition.
+    """
+    if len(specializations) < 2:
+        return
+    groups: dict[str, list[Specialization]] = {}
+    for each in specializations:
+        groups.setdefault(_identity(each), []).append(each)
+    for group in groups.values():
+        for first, second in itertools.combinations(group, 2):
+            both = [target for target in second.targets if target in first.targets]
+            if both:
+                faults.add(
+                    second.where,
+                    f"declares {_describe(second)} for {', '.join(both)}, as {first.where} does"
+                    if second.where != first.where
+                    else f"declares {_describe(second)} twice",
+                    "remove one of them, or give them different targets",
+                )
+
+
+def _identity(specialization: Specialization) -> str:
+    """Return what makes a specialization, apart from targets and options."""
+    # repr, because 1, 1.0 and True are equal to Python and are different parameters.
+    return repr(
+        (
+            None if specialization.params is None else sorted(specialization.params, key=_first),
+            sorted(specialization.constexpr, key=_first),
+            sorted(((name, format_argument(each)) for name, each in specialization.args), key=_first),
+            sorted(specialization.axes, key=_first),
+        )
+    )
+
+
+def _first(pair: tuple[str, object]) -> str:
+    return pair[0]
+
+
+def _describe(specialization: Specialization) -> str:
+    values = [*(specialization.params or ()), *specialization.constexpr, *specialization.axes]
+    words = ", ".join(f"{name}={value!r}" for name, value in values)
+    return specialization.attribute + (f"({words})" if values else "")
+
+
+# Names
+
+
+def _readable_name(attribute: str, params: _Values, constexpr: _Values, index: int | None, axes: tuple[tuple[str, str], ...]) -> str:
+    """Return a name from the values, which may be too long or not unique yet."""
+    parts = [attribute.replace(".", "_"), *(_name_part(name, value) for name, value in (*params, *constexpr))]
+    if index is not None:
+        parts.append(f"args{index}")
+    parts += [value for _, value in axes]
+    return _file_safe("-".join(parts))
+
+
+def _name_part(name: str, value: PlainValue) -> str:
+    # "f32" says enough of a dtype, "1024" would not say of what.
+    if isinstance(value, str) and value[:1].isalpha():
+        return value
+    if isinstance(value, tuple):
+        return name + "x".join(str(item) for item in value)
+    if isinstance(value, bool | str):
+        return f"{name}_{value}"
+    return f"{name}{value}"
+
+
+def _file_safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def _bounded(name: str, identity: str, *, always: bool = False) -> str:
+    """Return the name, with a hash of `identity` instead of its end if it is too long (or `always`)."""
+    if len(name) <= _LONGEST_NAME and not always:
+        return name
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{name[: _LONGEST_NAME - _HASH_DIGITS - 1]}-{digest}"
+
+
+def _with_unique_names(specializations: list[Specialization]) -> tuple[Specialization, ...]:
+    """Return the specializations with final names.
+
+    Whether a name gets a hash does not depend on the order of declarations, so that names are stable.
+    """
+    count: dict[tuple[str, str], int] = {}
+    for each in specializations:
+        key = (each.module, each.name.lower())
+        count[key] = count.get(key, 0) + 1
+    found = []
+    for each in specializations:
+        clash = count[each.module, each.name.lower()] > 1
+        if clash or len(each.name) > _LONGEST_NAME:
+            identity = f"{each.key} {_identity(each)} {each.targets}"
+            found.append(replace(each, name=_bounded(each.name, identity, always=clash)))
+        else:
+            found.append(each)
+    return tuple(found)

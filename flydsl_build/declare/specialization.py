@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One launcher with fixed argument types and constexpr values: the unit of compilation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..config.tables import CompileOptions, PlainValue
+from .argument_json import argument_from_json, argument_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .argument_types import ArgumentType
+
+__all__ = ["Specialization"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Specialization:
+    """One launcher with fixed argument types and constexpr values.
+
+    Parameters
+    ----------
+    name
+        Unique in the module, also where file names ignore case; letters, digits, `_` and `-`, at most 80 characters.
+    module, attribute
+        Where the launcher, or the factory that returns it, is found.
+    where
+        The place of the declaration, for messages.
+    params
+        The arguments of the factory; None if the attribute is a launcher itself.
+    constexpr
+        The values of constexpr parameters.
+    args
+        The argument types by parameter name, as declared: parameters that their annotation fixes may be missing.
+    targets
+        The targets to compile for.
+    options
+        Compile options; `options.for_target(target)` gives those of one target.
+    axes
+        The axis values it is built for.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    where: str
+    params: tuple[tuple[str, PlainValue], ...] | None = None
+    constexpr: tuple[tuple[str, PlainValue], ...] = ()
+    args: tuple[tuple[str, ArgumentType], ...] = ()
+    targets: tuple[str, ...] = ()
+    options: CompileOptions = field(default_factory=CompileOptions)
+    axes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The declaration's key, `module:attribute`."""
+        return f"{self.module}:{self.attribute}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON; `from_json` reads it back."""
+        return {
+            "name": self.name,
+            "module": self.module,
+            "attribute": self.attribute,
+            "where": self.where,
+            "params": None if self.params is None else dict(self.params),
+            "constexpr": dict(self.constexpr),
+            "args": {name: argument_to_json(argument) for name, argument in self.args},
+            "targets": list(self.targets),
+            "options": self.options.to_json(),
+            "axes": dict(self.axes),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Specialization:
+        """Return the specialization that `to_json` gave as `data`."""
+        return cls(
+            name=data["name"],
+            module=data["module"],
+            attribute=data["attribute"],
+            where=data["where"],
+            params=None if data["params"] is None else _pairs(data["params"]),
+            constexpr=_pairs(data["constexpr"]),
+            args=tuple((name, argument_from_json(argument)) for name, argument in data["args"].items()),
+            targets=tuple(data["targets"]),
+            options=CompileOptions.from_json(data["options"]),
+            axes=tuple(data["axes"].items()),
+        )
+
+
+def _pairs(data: Mapping[str, Any]) -> tuple[tuple[str, PlainValue], ...]:
+    return tuple((name, _plain(value)) for name, value in data.items())
+
+
+def _plain(value: Any) -> PlainValue:
+    # JSON has lists where TOML values hold tuples.
+    return tuple(_plain(item) for item in value) if isinstance(value, list | tuple) else value

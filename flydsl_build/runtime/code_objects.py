@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find, check and map the code object of one target in a clang offload bundle.
+
+Formats: https://clang.llvm.org/docs/ClangOffloadBundler.html (bundle), https://llvm.org/docs/AMDGPUUsage.html (target IDs,
+e_flags).
+"""
+
+from __future__ import annotations
+
+from .errors import CorruptFileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+__all__ = ["bundle_entries", "choose_target", "flags_fit", "map_code_object", "parse_target"]
+
+_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+_ID_PREFIX = "hipv4-amdgcn-amd-amdhsa--"
+_HEADER_LIMIT = 4096  # HIP's own parser reads no more of a bundle
+_PAGE = 4096
+_ELF_HEADER = 64
+_EM_AMDGPU = 224
+_OSABI_AMDGPU_HSA = 64
+
+# HIP prefers a native code object over a generic one.
+_GENERIC = {
+    "gfx9-generic": ("gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"),
+    "gfx9-4-generic": ("gfx940", "gfx941", "gfx942", "gfx950"),
+    "gfx10-1-generic": ("gfx1010", "gfx1011", "gfx1012", "gfx1013"),
+    "gfx10-3-generic": ("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
+    "gfx11-generic": ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"),
+    "gfx12-generic": ("gfx1200", "gfx1201"),
+}
+# Bits of e_flags: the shift of the two-bit field of each feature; 0 unsupported, 1 any, 2 off, 3 on.
+_FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
+_FEATURE_SIGN = {2: "-", 3: "+"}
+
+
+def parse_target(target: str) -> tuple[str, dict[str, str]]:
+    """Split a target ID: `gfx942:sramecc+:xnack-` is `("gfx942", {"sramecc": "+", "xnack": "-"})`."""
+    chip, *features = target.split(":")
+    return chip, {feature[:-1]: feature[-1] for feature in features if feature}
+
+
+def flags_fit(e_flags: int, device: str) -> bool:
+    """Say whether the features that a code object names are those of the device; an unnamed feature fits any."""
+    _, features = parse_target(device)
+    for feature, shift in _FEATURE_SHIFT.items():
+        sign = _FEATURE_SIGN.get(e_flags >> shift & 3)
+        if sign is not None and features.get(feature, sign) != sign:
+            return False
+    return True
+
+
+def choose_target(targets: Iterable[str], device: str) -> str | None:
+    """Return the wheel's target that the device runs, by HIP's rules, or None.
+
+    Parameters
+    ----------
+    targets
+        Target IDs in the wheel: chips, chips with features, generic targets.
+    device
+        The device's own target ID, e.g. `gfx942:sramecc+:xnack-`.
+    """
+    chip, features = parse_target(device)
+    best: tuple[tuple[bool, int], str] | None = None
+    for target in targets:
+        base, wanted = parse_target(target)
+        native = base == chip
+        if not native and chip not in _GENERIC.get(base, ()):
+            continue
+        if any(features.get(feature, sign) != sign for feature, sign in wanted.items()):
+            continue
+        rank = (native, len(wanted))
+        if best is None or rank > best[0]:
+            best = (rank, target)
+    return None if best is None else best[1]
+
+
+def bundle_entries(header: bytes, file_size: int, file: str) -> dict[str, tuple[int, int]]:
+    """Read the header of a bundle: (offset, size) for each target ID.
+
+    Parameters
+    ----------
+    header
+        The first 4096 bytes of the file, or all of a shorter one.
+    file_size
+        Bytes in the file.
+    file
+        Its path, for errors.
+
+    Raises
+    ------
+    CorruptFileError
+        If it is no bundle, or points outside of the file.
+    """
+
+    def number(at: int) -> int:
+        if at + 8 > len(header):
+            raise CorruptFileError(file, "the header of the offload bundle is cut off")
+        return int.from_bytes(header[at : at + 8], "little")
+
+    if header[: len(_MAGIC)] != _MAGIC:
+        raise CorruptFileError(file, "this is no clang offload bundle")
+    entries: dict[str, tuple[int, int]] = {}
+    at = len(_MAGIC) + 8
+    # Each entry has 24 bytes at least, so a wild count ends at the end of the header.
+    for _ in range(number(len(_MAGIC))):
+        offset, size, length = number(at), number(at + 8), number(at + 16)
+        at += 24 + length
+        if at > len(header):
+            raise CorruptFileError(file, "the header of the offload bundle is cut off")
+        name = header[at - length : at].decode("ascii", "replace")
+        if offset + size > file_size:
+            raise CorruptFileError(file, f"entry {name} ends at byte {offset + size} of a file of {file_size} bytes")
+        if name.startswith(_ID_PREFIX):
+            target = name[len(_ID_PREFIX) :]
+            if target in entries:
+                raise CorruptFileError(file, f"entry {name} is there twice")
+            entries[target] = (offset, size)
+    return entries
+
+
+def _check_elf(image: memoryview, facts: Mapping[str, Any], target: str, file: str) -> None:
+    if len(image) < _ELF_HEADER or bytes(image[:6]) != b"\x7fELF\x02\x01":
+        raise CorruptFileError(file, f"entry {target} is no 64-bit little-endian ELF file")
+    machine = int.from_bytes(image[18:20], "little")
+    if machine != _EM_AMDGPU or image[7] != _OSABI_AMDGPU_HSA:
+        raise CorruptFileError(file, f"entry {target} is no AMDGPU code object (ELF machine {machine}, OS ABI {image[7]})")
+    e_flags = int.from_bytes(image[48:52], "little")
+    if e_flags != facts["e_flags"]:
+        raise CorruptFileError(file, f"entry {target} has e_flags {e_flags:#x}, its manifest says {facts['e_flags']:#x}")
+
+
+def map_code_object(file: str, target: str, facts: Mapping[str, Any]) -> memoryview:
+    """Map one code object of a bundle, and nothing else of the file.
+
+    Parameters
+    ----------
+    file
+        Path of the bundle.
+    target
+        The entry's target ID.
+    facts
+        The manifest's entry: `offset`, `size`, `sha256`, `e_flags`.
+
+    Raises
+    ------
+    CorruptFileError
+        If anything differs from the manifest.
+    """
+    from hashlib import sha256  # noqa: PLC0415 - an import of a lazy stub loads nothing
+    from mmap import ACCESS_READ, mmap  # noqa: PLC0415
+
+    try:
+        with open(file, "rb") as bundle:
+            header = bundle.read(_HEADER_LIMIT)
+            file_size = bundle.seek(0, 2)
+            entries = bundle_entries(header, file_size, file)
+            if target not in entries:
+                raise CorruptFileError(file, f"it has no entry for {target}, only for {', '.join(sorted(entries)) or 'none'}")
+            offset, size = entries[target]
+            if (offset, size) != (facts["offset"], facts["size"]):
+                where = f"entry {target} is {size} bytes at {offset}, its manifest says {facts['size']} bytes at {facts['offset']}"
+                raise CorruptFileError(file, where)
+            if not size:
+                raise CorruptFileError(file, f"entry {target} is empty")
+            first = offset - offset % _PAGE
+            mapping = mmap(bundle.fileno(), offset - first + size, access=ACCESS_READ, offset=first)
+    except OSError as error:
+        raise CorruptFileError(file, f"it cannot be read: {error.strerror or error}") from error
+    image = memoryview(mapping)[offset - first :]
+    if sha256(image).hexdigest() != facts["sha256"]:
+        raise CorruptFileError(file, f"the SHA-256 of entry {target} is not the one in the manifest")
+    _check_elf(image, facts, target, file)
+    return image

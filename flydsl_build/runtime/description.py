@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn a launcher of the manifest into the tuples that the native run time compiles its tables from.
+
+`(parameters, specializations, view count)`, where
+
+- a parameter is `(name, kind, has default, default)`; kind 0 positional-only, 1 positional or keyword, 2 keyword-only;
+- a specialization is `(index in the module, name, constants, arguments, slots, dim names)`;
+- a constant is `(parameter, value)`;
+- an argument is `(parameter, view, path, label, kind, dtype, expected, shape, strides, align, 32-bit offsets)`; a view is the
+  position of a tensor or pointer among those that a call reads once, whatever the number of specializations;
+- a dim is `(static value or -1, dim name or -1, divisor)`;
+- a slot is `(argument or -1, kind, size, shape dims, stride dims, shape bits, stride bits)`.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+
+from .errors import CorruptFileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["describe_launcher", "spell_argument"]
+
+_PARAMETER_KINDS = {"POSITIONAL_ONLY": 0, "POSITIONAL_OR_KEYWORD": 1, "KEYWORD_ONLY": 2}
+_ARGUMENT_KINDS = {"tensor": 0, "pointer": 1, "scalar": 2, "stream": 3}
+_SLOT_KINDS = {"data": 0, "layout": 1, "scalar": 2, "pointer": 3, "stream": 4}
+
+# DLPack's type code << 8 | bits.
+_DTYPES = {
+    "f64": 2 << 8 | 64,
+    "f32": 2 << 8 | 32,
+    "f16": 2 << 8 | 16,
+    "bf16": 4 << 8 | 16,
+    "i8": 0 << 8 | 8,
+    "i16": 0 << 8 | 16,
+    "i32": 0 << 8 | 32,
+    "i64": 0 << 8 | 64,
+    "u8": 1 << 8 | 8,
+    "u16": 1 << 8 | 16,
+    "u32": 1 << 8 | 32,
+    "u64": 1 << 8 | 64,
+    "bool": 6 << 8 | 8,
+    "f8e4m3fn": 10 << 8 | 8,
+    "f8e4m3fnuz": 11 << 8 | 8,
+    "f8e5m2": 12 << 8 | 8,
+    "f8e5m2fnuz": 13 << 8 | 8,
+    "f8e8m0fnu": 14 << 8 | 8,
+    "f6e2m3fn": 15 << 8 | 6,
+    "f6e3m2fn": 16 << 8 | 6,
+    "f4e2m1fn": 17 << 8 | 4,
+}
+
+
+def _default_strides(shape: list[int | str]) -> list[int | str]:
+    """Return the strides that an author who writes only extents means."""
+    if any(isinstance(dim, str) for dim in shape):
+        return ["?"] * (len(shape) - 1) + [1] if shape else []
+    strides: list[int | str] = []
+    step = 1
+    for dim in reversed(shape):
+        strides.insert(0, step)
+        step *= int(dim)
+    return strides
+
+
+def spell_argument(argument: Mapping[str, Any]) -> str:
+    """Spell an argument in the grammar of the declarations; dynamic extents always with their strides."""
+    kind = argument["kind"]
+    if kind == "stream":
+        return "a stream"
+    if kind == "struct":
+        return str(argument.get("type", "a struct"))
+    if kind == "scalar":
+        return str(argument["dtype"])
+    natural = max((_DTYPES[argument["dtype"]] & 0xFF) // 8, 1)
+    align = f"@{argument['align']}" if argument.get("align", natural) > natural else ""
+    if kind == "pointer":
+        return f"ptr<{argument['dtype']}>{align}"
+    dims = ", ".join(str(dim) for dim in argument["shape"])
+    static = not any(isinstance(dim, str) for dim in argument["shape"])
+    short = static or len(argument["shape"]) < 2  # noqa: PLR2004 - one dynamic extent has no other stride to tell of
+    if not (short and list(argument["strides"]) == _default_strides(argument["shape"])):
+        dims += " : " + ", ".join(str(dim) for dim in argument["strides"])
+    return f"{argument['dtype']}[{dims}]{align}"
+
+
+class _Specialization:
+    """Collects the tuples of one specialization."""
+
+    def __init__(self, positions: Mapping[str, int], views: dict[tuple[str, ...], int]) -> None:
+        self.positions = positions
+        self.views = views
+        self.names: list[str] = []
+        self.arguments: list[tuple[Any, ...]] = []
+        self.index: dict[tuple[str, str], int] = {}
+
+    def dim(self, dim: int | str) -> tuple[int, int, int]:
+        if isinstance(dim, int):
+            return dim, -1, 1
+        name, _, divisor = dim.partition("%")
+        number = -1
+        if name != "?":
+            if name not in self.names:
+                self.names.append(name)
+            number = self.names.index(name)
+        return -1, number, int(divisor or 1)
+
+    def add(self, parameter: str, path: tuple[str, ...], argument: Mapping[str, Any]) -> None:
+        kind = argument["kind"]
+        if kind == "struct":
+            for field, inner in argument["fields"].items():
+                self.add(parameter, (*path, intern(field)), inner)
+            return
+        key = (parameter, *path)
+        view = self.views.setdefault(key, len(self.views)) if kind in ("tensor", "pointer") else -1
+        self.index[parameter, ".".join(path)] = len(self.arguments)
+        self.arguments.append(
+            (
+                self.positions[parameter],
+                view,
+                path,
+                ".".join(key),
+                _ARGUMENT_KINDS[kind],
+                _DTYPES[argument["dtype"]] if "dtype" in argument else 0,
+                spell_argument(argument),
+                tuple(self.dim(dim) for dim in argument.get("shape", ())),
+                tuple(self.dim(dim) for dim in argument.get("strides", ())),
+                argument.get("align", 1),
+                argument.get("stride_bits", 64) == 32,  # noqa: PLR2004 - a width in bits
+            )
+        )
+
+    def slot(self, slot: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (
+            -1 if slot["argument"] is None else self.index[slot["argument"], slot.get("field", "")],
+            _SLOT_KINDS[slot["kind"]],
+            slot["size"],
+            tuple(slot.get("shape_dims", ())),
+            tuple(slot.get("stride_dims", ())),
+            slot.get("shape_bits", 32),
+            slot.get("stride_bits", 64),
+        )
+
+
+def describe_launcher(launcher: Mapping[str, Any], first_index: int, file: str) -> tuple[Any, ...]:
+    """Describe one launcher of the manifest.
+
+    Parameters
+    ----------
+    launcher
+        An element of the manifest's `launchers`.
+    first_index
+        Position of its first specialization among all of the module.
+    file
+        Path of the manifest, for errors.
+    """
+    try:
+        parameters = tuple(
+            (intern(parameter["name"]), _PARAMETER_KINDS[parameter["kind"]], "default" in parameter, parameter.get("default"))
+            for parameter in launcher["parameters"]
+        )
+        positions = {parameter[0]: position for position, parameter in enumerate(parameters)}
+        views: dict[tuple[str, ...], int] = {}
+        specializations = []
+        for index, entry in enumerate(launcher["specializations"], first_index):
+            made = _Specialization(positions, views)
+            for name, argument in entry["arguments"].items():
+                made.add(name, (), argument)
+            constants = tuple((positions[name], value) for name, value in entry["constexpr"].items())
+            slots = tuple(made.slot(slot) for slot in entry["slots"])
+            specializations.append((index, entry["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
+        return parameters, tuple(specializations), len(views)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptFileError(file, f"launcher {launcher.get('name')}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find and open the one `libamdhip64` of this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import _native
+from .errors import NoDeviceError
+from .process import debug, driver_lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["open_driver"]
+
+_NAME = "libamdhip64.so"
+_SONAMES = (f"{_NAME}.7", f"{_NAME}.6", f"{_NAME}.5", _NAME)
+_SETTING = "FLYDSL_BUILD_HIP_LIBRARY"
+
+
+def _mapped() -> Iterator[str]:
+    """Yield the copies that the process has mapped: with a second one, streams of the first are invalid (error 709)."""
+    seen = set()
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            for line in maps:
+                path = line.rstrip("\n").partition("/")
+                file = path[1] + path[2]
+                if os.path.basename(file).startswith(_NAME) and file not in seen:
+                    seen.add(file)
+                    yield file
+    except OSError:
+        return
+
+
+def _package_folder(package: str) -> str | None:
+    """Return the folder of a package without importing it."""
+    loaded = sys.modules.get(package)
+    if loaded is not None and getattr(loaded, "__path__", None):
+        return str(next(iter(loaded.__path__)))
+    from importlib.machinery import PathFinder  # noqa: PLC0415 - needed only where the driver is looked for
+
+    spec = PathFinder.find_spec(package)
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return locations[0] if locations else None
+
+
+def _in_folder(folder: str) -> Iterator[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    found = [name for name in names if name == _NAME or name.startswith(f"{_NAME}.")]
+    # The soname first, as other users of the folder would load it; a bare name is often only for linking.
+    found.sort(key=lambda name: (_SONAMES.index(name) if name in _SONAMES else len(_SONAMES), name))
+    yield from (os.path.join(folder, name) for name in found[:1])
+
+
+def _candidates() -> Iterator[tuple[str, str, bool]]:
+    """Yield (where, path, only if mapped), in order of preference."""
+    mapped = False
+    for path in _mapped():
+        mapped = True
+        yield "mapped into this process", path, True
+    if mapped:
+        for name in _SONAMES:
+            yield "mapped into this process", name, True
+    setting = os.environ.get(_SETTING)
+    if setting:
+        yield _SETTING, setting, False
+        return
+    for package in ("_rocm_sdk_core", "torch"):
+        folder = _package_folder(package)
+        if folder is not None:
+            for path in _in_folder(os.path.join(folder, "lib")):
+                yield f"the installed package {package}", path, False
+    for variable in ("ROCM_PATH", "HIP_PATH"):
+        root = os.environ.get(variable)
+        if root:
+            for path in _in_folder(os.path.join(root, "lib")):
+                yield variable, path, False
+    for path in _in_folder("/opt/rocm/lib"):
+        yield "/opt/rocm", path, False
+    for name in _SONAMES:
+        yield "the system's library path", name, False
+
+
+def open_driver() -> None:
+    """Open and initialise the driver library, once in a process.
+
+    Raises
+    ------
+    NoDeviceError
+        If no library is found, or the one found has no device. The text lists every place that was tried.
+    """
+    if _native.is_open():
+        return
+    with driver_lock():
+        if _native.is_open():
+            return
+        trace: list[str] = []
+        for where, path, mapped_only in _candidates():
+            try:
+                _native.open_driver(path, mapped_only)
+            except _native.DriverError as error:
+                text, code, _ = error.args
+                debug("driver: %s: %s: %s", where, path, text)
+                trace.append(f"{where}: {path}: {text}")
+                if code:  # the right library; another copy would say the same, or worse, be a second one
+                    raise _no_device(f"{text}", trace) from None
+            else:
+                debug("driver: %s: %s: opened", where, path)
+                return
+        raise _no_device("no usable libamdhip64 was found", trace)
+
+
+def _no_device(why: str, trace: list[str]) -> NoDeviceError:
+    lines = "".join(f"\n    {line}" for line in trace)
+    return NoDeviceError(f"there is no HIP device: {why}; tried:{lines}\n    -> {_SETTING} names the library to use")

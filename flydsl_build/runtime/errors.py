@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the run time. Standard library only: this package is copied into wheels."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CorruptFileError",
+    "FlydslRuntimeError",
+    "InitError",
+    "LaunchError",
+    "LoadError",
+    "NoDeviceError",
+    "UnsupportedTargetError",
+]
+
+
+class FlydslRuntimeError(RuntimeError):
+    """Base of the errors that are not about the arguments of one call."""
+
+
+class NoDeviceError(FlydslRuntimeError):
+    """There is no HIP library or no HIP device; the text lists what was tried."""
+
+
+class UnsupportedTargetError(ImportError, FlydslRuntimeError):
+    """The device has a target that the wheel holds no code for."""
+
+
+class CorruptFileError(FlydslRuntimeError):
+    """A file of the installed package is not what the build wrote; `file` is its path."""
+
+    def __init__(self, file: str, what: str) -> None:
+        super().__init__(f"{file}: {what}\n    -> the installed file is damaged or was edited; reinstall the package")
+        self.file = file
+
+
+class LoadError(FlydslRuntimeError):
+    """A module could not be loaded on a device."""
+
+
+class InitError(LoadError):
+    """An init function failed; nothing of the module stays loaded, and a later call tries again."""
+
+
+class LaunchError(FlydslRuntimeError):
+    """A kernel could not be launched.
+
+    Parameters
+    ----------
+    text
+        The message.
+    code
+        HIP's error number, 0 where the run time itself refused the launch.
+    name
+        HIP's name of the error.
+    """
+
+    def __init__(self, text: str, code: int = 0, name: str = "") -> None:
+        super().__init__(text, code, name)
+        self.code = code
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self.args[0])

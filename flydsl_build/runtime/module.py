@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One declared module of a wheel, as the stub holds it in `__flydsl__`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import _native
+from .driver import open_driver
+from .errors import (
+    CorruptFileError,
+    FlydslRuntimeError,
+    InitError,
+    LaunchError,
+    LoadError,
+    UnsupportedTargetError,
+)
+from .process import debug, take_turn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+__all__ = ["Capability", "ModuleHandle", "write_global"]
+
+_SCHEMA = 1
+
+# What HIP was given to load. It may look at the image again as long as the module lives, and no module is ever unloaded
+# once it is in use, not even when its handle is collected.
+_images: list[memoryview] = []
+
+
+class Capability:
+    """What a device can do with a module.
+
+    `supported` says whether the wheel has code for the device; `device` and `target` are None where there is none;
+    `archs` are the wheel's targets; `chosen` is the one that the device would use; `reason` is empty or says why not.
+    """
+
+    __slots__ = ("archs", "chosen", "device", "reason", "supported", "target")
+
+    def __init__(self, archs: tuple[str, ...] = ()) -> None:
+        self.archs = archs
+        self.supported = False
+        self.device: int | None = None
+        self.target: str | None = None
+        self.chosen: str | None = None
+        self.reason = ""
+
+    def __repr__(self) -> str:
+        return f"Capability({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+def write_global(module: int, name: str, data: bytes) -> None:
+    """Write a device global of a loaded module; for init functions.
+
+    Parameters
+    ----------
+    module
+        The `hipModule_t` that the init function was given.
+    name
+        The symbol.
+    data
+        As many bytes as the global has.
+
+    Raises
+    ------
+    LoadError
+        If the module has no such global, or the sizes differ.
+    """
+    try:
+        address, size = _native.global_variable(module, name)
+        given = memoryview(data).nbytes
+        if given != size:
+            msg = f"device global {name} has {size} bytes, got {given}"
+            raise LoadError(msg)
+        _native.copy_to_device(address, data)
+    except _native.DriverError as error:
+        raise LoadError(error.args[0]) from None
+
+
+class _Unit:
+    """A unit that is loaded on a device: its handle, the mapped code object, its kernels."""
+
+    __slots__ = ("facts", "image", "kernels", "module", "name")
+
+    def __init__(self, name: str, facts: dict[str, Any], image: memoryview, module: int) -> None:
+        self.name = name
+        self.facts = facts
+        self.image = image
+        self.module = module
+        self.kernels: tuple[tuple[int, str, int], ...] = ()
+
+
+class _CurrentDevice:
+    """Make a device current, and what was current before again, whatever happens in between."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        self._before = _native.current_device()
+        if self._before != self._device:
+            _native.set_device(self._device)
+
+    def __exit__(self, *_: object) -> None:
+        if _native.current_device() != self._before:
+            _native.set_device(self._before)
+
+
+class ModuleHandle:
+    """The code objects, launchers and load state of one declared module."""
+
+    def __init__(self, name: str, manifest_file: str, manifest_sha256: str | None) -> None:
+        self.name = name
+        self._file = manifest_file
+        self._sha256 = manifest_sha256
+        self._parsed: dict[str, Any] | None = None
+        self._library_handle: int | None = None
+        self._native = _native.Module(LaunchError)
+        self._launchers: dict[str, Any] = {}
+        self._units: dict[tuple[int, int], list[_Unit]] = {}  # by (generation of the process, device)
+
+    def __repr__(self) -> str:
+        return f"<FlyDSL module {self.name} from {self._file}>"
+
+    # ---- the manifest ------------------------------------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest, read and checked on first use."""
+        if self._parsed is None:
+            self._parsed = self._read_manifest()
+        return self._parsed
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The targets that the wheel has code for."""
+        return tuple(self.manifest["targets"])
+
+    def _read_manifest(self) -> dict[str, Any]:
+        from json import loads  # noqa: PLC0415 - an import of a lazy stub parses nothing
+
+        data = self._read_checked(self._file, self._sha256, "the one in the package's Python module")
+        try:
+            manifest = loads(data)
+        except (ValueError, RecursionError) as error:
+            raise CorruptFileError(self._file, f"it is no JSON: {error}") from error
+        schema = manifest.get("schema") if isinstance(manifest, dict) else None
+        if schema != _SCHEMA:
+            raise CorruptFileError(self._file, f"its schema is {schema!r}, this run time reads {_SCHEMA}")
+        return dict(manifest)
+
+    @staticmethod
+    def _read_checked(file: str, digest: str | None, whose: str) -> bytes:
+        from hashlib import sha256  # noqa: PLC0415
+
+        try:
+            with open(file, "rb") as stream:
+                data = stream.read()
+        except OSError as error:
+            raise CorruptFileError(file, f"it cannot be read: {error.strerror or error}") from error
+        if digest is not None and sha256(data).hexdigest() != digest:
+            raise CorruptFileError(file, f"its SHA-256 is not {whose}")
+        return data
+
+    def _path(self, name: str) -> str:
+        return os.path.join(os.path.dirname(self._file), name)
+
+    # ---- launchers ---------------------------------------------------------------------------------------------------
+
+    def launcher(self, name: str) -> Any:
+        """Return the launcher of that name; always the same object. The manifest is read when it is first needed."""
+        made = self._launchers.get(name)
+        if made is None:
+            made = _native.Launcher(self, self._native, name)
+            made.__name__ = made.__qualname__ = name
+            made.__module__ = self.name
+            made = self._launchers.setdefault(name, made)
+        return made
+
+    def _launcher_entry(self, name: str) -> dict[str, Any]:
+        for entry in self.manifest["launchers"]:
+            if entry["name"] == name:
+                return dict(entry)
+        raise CorruptFileError(self._file, f"it has no launcher {name}")
+
+    def _describe(self, name: str) -> tuple[Any, ...]:
+        """Serve the native launcher on its first call."""
+        from .description import describe_launcher  # noqa: PLC0415
+
+        first = 0
+        for entry in self.manifest["launchers"]:
+            if entry["name"] == name:
+                return describe_launcher(entry, first, self._file)
+            first += len(entry["specializations"])
+        raise CorruptFileError(self._file, f"it has no launcher {name}")
+
+    # ---- loading -----------------------------------------------------------------------------------------------------
+
+    def is_loaded(self, device: int | None = None) -> bool:
+        """Say whether the module is loaded on a device (the current one) in this process."""
+        if not _native.is_open():
+            return False
+        return bool(self._native.is_loaded(_native.current_device() if device is None else device))
+
+    def load(self, device: int | None = None) -> None:
+        """Load the module on a device (the current one) and run its init functions, unless that has been done.
+
+        Raises
+        ------
+        NoDeviceError
+            If there is no HIP library or no device.
+        UnsupportedTargetError
+            If the wheel has no code for the device.
+        CorruptFileError
+            If a file of the package is not what the build wrote.
+        LoadError
+            If HIP refuses the code object, or the call comes from an init function of this module.
+        InitError
+            If an init function fails. Nothing stays loaded then; a later call tries again.
+        """
+        chosen = self._device(device)
+        if not self._native.is_loaded(chosen):
+            take_turn(
+                self,
+                chosen,
+                self.name,
+                lambda: bool(self._native.is_loaded(chosen)),
+                lambda: self._load(chosen),
+            )
+
+    def reinitialize(self, device: int | None = None) -> None:
+        """Run the init functions again on what is loaded, or load it: for a runtime that was ended and started again."""
+        chosen = self._device(device)
+        if not self._native.is_loaded(chosen):
+            self.load(chosen)
+            return
+
+        def work() -> None:
+            with _CurrentDevice(chosen):
+                self._initialize(self._units[_native.generation(), chosen], chosen)
+
+        take_turn(self, chosen, self.name, lambda: False, work)
+
+    def is_supported(self, device: int | None = None) -> bool:
+        """Say whether a call on the device (the current one) can work; never raises."""
+        return self.capability(device).supported
+
+    def capability(self, device: int | None = None) -> Capability:
+        """Describe what the device (the current one) can do with this module; never raises."""
+        result = Capability()
+        try:
+            result.archs = self.archs
+            result.device = self._device(device)
+            result.target = _native.target(result.device)
+            result.chosen = self._choose(result.target, result.device)
+            result.supported = True
+        except Exception as error:  # noqa: BLE001 - dispatch code must be able to ask on any machine
+            result.reason = str(error)
+        return result
+
+    @staticmethod
+    def _open_driver() -> None:
+        open_driver()
+
+    def _load_for_call(self, device: int, stream: int) -> None:
+        """Serve the native launcher where the module is not loaded on the device of a call."""
+        if _native.stream_is_capturing(stream):
+            msg = (
+                f"{self.name} is not loaded on device {device}, and loading it during a graph capture is an error in HIP\n"
+                f"    -> call sys.modules[{self.name!r}].__flydsl__.load() before the capture begins"
+            )
+            raise LoadError(msg)
+        self.load(device)
+
+    @staticmethod
+    def _device(device: int | None) -> int:
+        open_driver()
+        if device is None:
+            current: int = _native.current_device()
+            return current
+        count = _native.device_count()
+        if not 0 <= device < count:
+            msg = f"there is no device {device}; HIP has {count}"
+            raise LoadError(msg)
+        return device
+
+    def _choose(self, target: str, device: int) -> str:
+        from .code_objects import choose_target, flags_fit  # noqa: PLC0415
+
+        manifest = self.manifest
+        chosen = choose_target(manifest["targets"], target)
+        facts = [unit["code_objects"][chosen] for unit in manifest["units"] if chosen in unit["code_objects"]]
+        if chosen is not None and all(flags_fit(fact["e_flags"], target) for fact in facts):
+            return chosen
+        distribution = manifest["distribution"]
+        chip = target.partition(":")[0]
+        msg = (
+            f"{self.name}: device {device} is {target}, and {distribution['name']} {distribution['version']} has code only for "
+            f"{', '.join(manifest['targets'])}\n"
+            f"    -> install a wheel of {distribution['name']} that was built for {chip}, or build one with "
+            f"-C archs={','.join([*manifest['targets'], chip])}"
+        )
+        raise UnsupportedTargetError(msg, name=self.name)
+
+    def _load(self, device: int) -> None:
+        units: list[_Unit] = []
+        with _CurrentDevice(device):
+            target = _native.target(device)
+            chosen = self._choose(target, device)
+            debug("%s: device %d is %s, using %s", self.name, device, target, chosen)
+            try:
+                library = self._library()
+                for unit in self.manifest["units"]:
+                    # Units that differ in an axis are alternatives; the choice among them belongs here.
+                    if chosen in unit["code_objects"]:
+                        self._load_unit(unit, chosen, f"device {device} ({target})", units)
+                entries = tuple(self._entries(library, chosen, units))
+                self._initialize(units, device)
+            except BaseException:
+                self._unload(units)
+                raise
+            _images.extend(unit.image for unit in units)
+            self._units[_native.generation(), device] = units
+            self._native.publish(device, target, entries)
+        debug("%s: loaded on device %d", self.name, device)
+
+    def _load_unit(self, unit: dict[str, Any], chosen: str, where: str, units: list[_Unit]) -> None:
+        from .code_objects import map_code_object  # noqa: PLC0415
+
+        file = self._path(unit["bundle"])
+        facts = unit["code_objects"][chosen]
+        image = map_code_object(file, chosen, facts)
+        try:
+            loaded = _Unit(unit["name"], unit, image, _native.load_code_object(image))
+            units.append(loaded)
+            loaded.kernels = tuple(
+                (_native.function(loaded.module, kernel["symbol"]), kernel["symbol"], kernel["max_workgroup"])
+                for kernel in facts["kernels"]
+            )
+            for variable in unit["globals"]:
+                _, size = _native.global_variable(loaded.module, variable["name"])
+                if size != variable["size"]:
+                    msg = f"device global {variable['name']} has {size} bytes on {where}, the build saw {variable['size']}"
+                    raise LoadError(f"{self.name}: {file}: {msg}")
+        except _native.DriverError as error:
+            text, code, name = error.args
+            failure = LoadError(f"{self.name}: {file}, entry {chosen}, on {where}: {text}")
+            failure.code, failure.hip_name = code, name  # type: ignore[attr-defined]
+            raise failure from None
+
+    def _library(self) -> int:
+        """Open the launcher library, once in a process and its children: it holds no state."""
+        if self._library_handle is None:
+            facts = self.manifest["library"]
+            file = self._path(facts["file"])
+            self._read_checked(file, facts["sha256"], "the one in the manifest")
+            try:
+                self._library_handle = _native.open_library(file)
+            except _native.DriverError as error:
+                raise LoadError(f"{self.name}: {error.args[0]}") from None
+        return self._library_handle
+
+    def _entries(self, library: int, chosen: str, units: list[_Unit]) -> Iterator[tuple[Any, ...] | None]:
+        kernels = {unit.name: unit.kernels for unit in units}
+        for launcher in self.manifest["launchers"]:
+            for specialization in launcher["specializations"]:
+                entry = specialization["entries"].get(chosen)
+                if entry is None:
+                    yield None
+                    continue
+                try:
+                    function = _native.library_symbol(library, entry["entry"])
+                    table = kernels[specialization["unit"]]
+                    yield function, tuple(table[position] for position in entry["kernels"])
+                except _native.DriverError as error:
+                    raise CorruptFileError(self._path(self.manifest["library"]["file"]), error.args[0]) from None
+                except (KeyError, IndexError) as error:
+                    raise CorruptFileError(self._file, f"{specialization['name']}: {error!r}") from error
+
+    def _initialize(self, units: list[_Unit], device: int) -> None:
+        for unit in units:
+            for name in unit.facts["init"]:
+                debug("%s: %s on device %d", self.name, name, device)
+                where = f"init function {name} of {self.name} on device {device}"
+                try:
+                    result = self._init_function(name)(unit.module)
+                except Exception as error:
+                    msg = f"{where} raised {type(error).__name__}: {error}"
+                    raise InitError(msg) from error
+                if isinstance(result, int) and not isinstance(result, bool) and result:
+                    msg = f"{where} returned {result}"
+                    raise InitError(msg)
+
+    @staticmethod
+    def _init_function(name: str) -> Callable[[int], Any]:
+        module, _, qualname = name.partition(":")
+        __import__(module)
+        found: Any = sys.modules[module]
+        for part in qualname.split("."):
+            found = getattr(found, part)
+        return found  # type: ignore[no-any-return]
+
+    def _unload(self, units: list[_Unit]) -> None:
+        """Unload what a failed load has loaded; the error on its way says more than one from here could."""
+        for unit in reversed(units):
+            try:
+                _native.unload(unit.module)
+            except _native.DriverError as error:
+                debug("%s: unit %s: %s", self.name, unit.name, error.args[0])
+
+
+def load_mode(handle: ModuleHandle, declared: str | None) -> str:
+    """Return "import" or "lazy": the environment's, else the stub's, else the manifest's."""
+    mode = os.environ.get("FLYDSL_BUILD_LOAD") or declared or handle.manifest["load"]
+    if mode not in ("import", "lazy"):
+        msg = f"FLYDSL_BUILD_LOAD is {mode!r}; allowed: import, lazy"
+        raise FlydslRuntimeError(msg)
+    return str(mode)

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render the stub of a declared module: a `.py` that launches and a `.pyi` for type checkers.
+
+Everything that is worked out is worked out here; the templates only put it in place. Names and texts come from the author's source, so
+each is either checked to be what it must be, or written as a literal that reads back as itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import keyword
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import jinja2
+
+import flydsl_build
+from flydsl_build.bundle.manifest import NO_DEFAULT
+from flydsl_build.declare.argument_types import ScalarType
+from flydsl_build.errors import BuildError, Fault, FaultCollector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue
+
+__all__ = ["StubError", "render_stub"]
+
+# Names that the templates use at the top level of a stub. A leading underscore keeps them out of the way of public names.
+_TAKEN: Final = frozenset(
+    {
+        "_Any",
+        "_CudaArray",
+        "_CudaStream",
+        "_DLPackTensor",
+        "_Launcher",
+        "_ModuleHandle",
+        "_Pointer",
+        "_Protocol",
+        "_Stream",
+        "_Tensor",
+        "_TorchStream",
+        "_TypeAlias",
+        "_attach",
+    }
+)
+_CLASS_PREFIX: Final = "_Launcher_"
+_FLOATS: Final = ("f", "bf")
+
+
+class StubError(BuildError):
+    """A module whose public names cannot stand in a Python module."""
+
+    stage = "stubs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Function:
+    """One public name as the templates need it: every field is Python text."""
+
+    name: str
+    kind: str
+    doc: str
+    signature: str
+    typed_signature: str
+    call_signature: str
+    call_doc: str
+
+
+def render_stub(
+    manifest: Manifest, *, manifest_sha256: str, manifest_file: str, runtime_package: str, module_doc: str | None
+) -> tuple[str, str]:
+    """Render the stub of a module.
+
+    Parameters
+    ----------
+    manifest
+        The module's manifest.
+    manifest_sha256
+        Digest of the manifest file, hexadecimal; the run time compares it before it believes the file.
+    manifest_file
+        Path of the manifest from the folder of the module, with forward slashes.
+    runtime_package
+        Dotted name of the private run time, e.g. `example_pkg._flydsl.runtime`.
+    module_doc
+        Docstring of the source module, None for none.
+
+    Returns
+    -------
+    tuple[str, str]
+        The text of the `.py` and of the `.pyi`.
+
+    Raises
+    ------
+    StubError
+        A launcher, parameter or module whose name is no identifier, is a keyword, or is taken by the stub itself.
+    """
+    _check_names(manifest, runtime_package)
+    functions = [_function(launcher) for launcher in manifest.launchers]
+    context = {
+        "module_doc": _docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
+        "runtime_package": runtime_package,
+        "public_names": [_literal(name) for name in sorted(function.name for function in functions)],
+        "manifest_file": _literal(manifest_file),
+        "manifest_sha256": _literal(manifest_sha256),
+        "archs": [_literal(target) for target in manifest.targets],
+        "load": _literal(manifest.load),
+        "functions": functions,
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_template_folder()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 - the output is Python, and nothing unchecked gets into it
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    stub, interface = (environment.get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
+    for text in (stub, interface):
+        ast.parse(text)
+    return stub, interface
+
+
+def _template_folder() -> Path:
+    package = Path(flydsl_build.__file__).parent
+    # Installed, the templates are inside of the package; in a source checkout they stand beside it.
+    folders = (package / "templates", package.parent / "templates")
+    for folder in folders:
+        if (folder / "stub.py.j2").is_file():
+            return folder
+    places = " or ".join(map(str, folders))
+    raise StubError(Fault(where="templates", what=f"stub.py.j2 is not in {places}", fix="install flydsl-build again"))
+
+
+def _check_names(manifest: Manifest, runtime_package: str) -> None:
+    faults = FaultCollector()
+    for dotted in (manifest.module, runtime_package):
+        for part in dotted.split("."):
+            if not _is_name(part):
+                faults.add(f"module {dotted}", f'"{part}" cannot be imported: it is not a Python name', "rename it")
+    for launcher in manifest.launchers:
+        where = f"{manifest.module}:{launcher.name}"
+        if not _is_name(launcher.name):
+            faults.add(where, f'"{launcher.name}" is not a Python name, so the stub cannot define it', "give the launcher a plain name")
+        elif launcher.name in _TAKEN or launcher.name.startswith((_CLASS_PREFIX, "__")):
+            faults.add(where, f"the name {launcher.name} is taken by the stub itself", "rename the launcher")
+        for parameter in (*launcher.parameters, *(launcher.factory_parameters or ())):
+            if not _is_name(parameter.name):
+                faults.add(where, f'the parameter "{parameter.name}" is not a Python name', "rename the parameter")
+    faults.raise_if_any(StubError)
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _function(launcher: LauncherEntry) -> _Function:
+    own = launcher.parameters if launcher.factory_parameters is None else launcher.factory_parameters
+    is_factory = launcher.kind == "factory"
+    doc = launcher.doc or (f"Return a launcher of {launcher.name}." if is_factory else f"Launch {launcher.name}.")
+    types = {parameter.name: _type(parameter, launcher) for parameter in launcher.parameters}
+    return _Function(
+        name=launcher.name,
+        kind=launcher.kind,
+        doc=_docstring(doc, indent="    "),
+        signature=_signature(own, None),
+        typed_signature=_signature(own, {parameter.name: _factory_type(parameter, launcher) for parameter in own}),
+        call_signature=_signature(launcher.parameters, types, first=_self_name(launcher.parameters)),
+        call_doc=_docstring(f"Launch what {launcher.name} returned." if is_factory else inspect.cleandoc(doc), indent="        "),
+    )
+
+
+def _self_name(parameters: Iterable[Parameter]) -> str:
+    names = {parameter.name for parameter in parameters}
+    name = "self"
+    while name in names:
+        name = "_" + name
+    return name
+
+
+def _signature(parameters: Sequence[Parameter], types: dict[str, str] | None, *, first: str | None = None) -> str:
+    """Return the text of a parameter list with its parentheses; without annotations where `types` is None."""
+    parts = [first] if first else []
+    last = None
+    for parameter in parameters:
+        if last == "POSITIONAL_ONLY" and parameter.kind != "POSITIONAL_ONLY":
+            parts.append("/")
+        if parameter.kind == "KEYWORD_ONLY" and last not in {"KEYWORD_ONLY", "VAR_POSITIONAL"}:
+            parts.append("*")
+        text = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind, "") + parameter.name
+        if types is not None:
+            text += f": {types[parameter.name]}"
+        if parameter.default is not NO_DEFAULT:
+            text += f" = {_literal(parameter.default)}" if types is not None else f"={_literal(parameter.default)}"
+        parts.append(text)
+        last = parameter.kind
+    if last == "POSITIONAL_ONLY":
+        parts.append("/")
+    return f"({', '.join(parts)})"
+
+
+def _type(parameter: Parameter, launcher: LauncherEntry) -> str:
+    """Return the type of a launcher's parameter, over all specializations."""
+    match parameter.role:
+        case "tensor":
+            return _union(["_Tensor"], parameter)
+        case "pointer":
+            return _union(["_Pointer"], parameter)
+        case "stream":
+            return "_Stream"
+        case "scalar":
+            arguments = [specialization.arguments[parameter.name] for specialization in launcher.specializations]
+            return _union([_scalar(argument.dtype) for argument in arguments if isinstance(argument, ScalarType)], parameter)
+        case "constexpr":
+            return _value_type(
+                parameter, [each.constexpr[parameter.name] for each in launcher.specializations if parameter.name in each.constexpr]
+            )
+        case _:
+            return "_Any"
+
+
+def _factory_type(parameter: Parameter, launcher: LauncherEntry) -> str:
+    return _value_type(parameter, [each.params[parameter.name] for each in launcher.specializations if parameter.name in each.params])
+
+
+def _scalar(dtype: str) -> str:
+    if dtype == "bool":
+        return "bool"
+    return "float" if dtype.startswith(_FLOATS) else "int"
+
+
+def _value_type(parameter: Parameter, values: Iterable[PlainValue]) -> str:
+    names = []
+    for value in values:
+        if isinstance(value, tuple | list):
+            return "_Any"
+        names.append("None" if value is None else type(value).__name__)
+    return _union(names, parameter)
+
+
+def _union(names: Iterable[str], parameter: Parameter) -> str:
+    found = list(dict.fromkeys(names))
+    if not found:
+        return "_Any"
+    default = parameter.default
+    if default is None and "None" not in found:
+        found.append("None")
+    elif default is not NO_DEFAULT and default is not None and not isinstance(default, tuple | list) and not found[0].startswith("_"):
+        # A default of another type than the values that were built is still a value one may name.
+        found = list(dict.fromkeys([*found, type(default).__name__]))
+    if "float" in found:
+        found = [name for name in found if name not in {"int", "bool"}]
+    elif "int" in found:
+        found = [name for name in found if name != "bool"]
+    if "None" in found:
+        found = [*(name for name in found if name != "None"), "None"]
+    return " | ".join(found)
+
+
+def _literal(value: PlainValue) -> str:
+    """Return Python source for a plain value; text in double quotes where that needs no escape."""
+    if isinstance(value, str):
+        text = repr(value)
+        return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text and "\\'" not in text else text
+    if isinstance(value, tuple | list):
+        items = [_literal(item) for item in value]
+        return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+    return repr(value)
+
+
+def _docstring(doc: str, *, indent: str) -> str:
+    """Return a literal for a docstring: as the author wrote it where that is safe, else escaped into one line.
+
+    Lines keep their own indentation; a text whose lines have none in common gets that of the block. `inspect.cleandoc` of the result
+    is that of the original either way.
+    """
+    if not all(character.isprintable() or character == "\n" for character in doc):
+        return _literal(doc)
+    # A quote at the end would merge with the closing ones.
+    body, end = (doc[:-1], '\\"') if doc.endswith('"') else (doc, "")
+    text = body.replace("\\", "\\\\").replace('"""', '\\"\\"\\"') + end
+    first, *rest = text.split("\n")
+    if any(line and not line[0].isspace() for line in rest):
+        rest = [indent + line if line else line for line in rest]
+    return '"""' + "\n".join([first, *rest]) + '"""'

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks the arguments of a call against a table and packs them into the block that the launcher library reads.
+
+#include "flydsl_runtime.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+  uint32_t dtype;
+  const char *name;
+} dtype_names[] = {
+    {FDR_DTYPE(FDR_DL_FLOAT, 64), "f64"},
+    {FDR_DTYPE(FDR_DL_FLOAT, 32), "f32"},
+    {FDR_DTYPE(FDR_DL_FLOAT, 16), "f16"},
+    {FDR_DTYPE(FDR_DL_BFLOAT, 16), "bf16"},
+    {FDR_DTYPE(FDR_DL_INT, 8), "i8"},
+    {FDR_DTYPE(FDR_DL_INT, 16), "i16"},
+    {FDR_DTYPE(FDR_DL_INT, 32), "i32"},
+    {FDR_DTYPE(FDR_DL_INT, 64), "i64"},
+    {FDR_DTYPE(FDR_DL_UINT, 8), "u8"},
+    {FDR_DTYPE(FDR_DL_UINT, 16), "u16"},
+    {FDR_DTYPE(FDR_DL_UINT, 32), "u32"},
+    {FDR_DTYPE(FDR_DL_UINT, 64), "u64"},
+    {FDR_DTYPE(FDR_DL_BOOL, 8), "bool"},
+    {FDR_DTYPE(FDR_DL_FLOAT8_E4M3FN, 8), "f8e4m3fn"},
+    {FDR_DTYPE(FDR_DL_FLOAT8_E4M3FNUZ, 8), "f8e4m3fnuz"},
+    {FDR_DTYPE(FDR_DL_FLOAT8_E5M2, 8), "f8e5m2"},
+    {FDR_DTYPE(FDR_DL_FLOAT8_E5M2FNUZ, 8), "f8e5m2fnuz"},
+    {FDR_DTYPE(FDR_DL_FLOAT8_E8M0FNU, 8), "f8e8m0fnu"},
+    {FDR_DTYPE(FDR_DL_FLOAT6_E2M3FN, 6), "f6e2m3fn"},
+    {FDR_DTYPE(FDR_DL_FLOAT6_E3M2FN, 6), "f6e3m2fn"},
+    {FDR_DTYPE(FDR_DL_FLOAT4_E2M1FN, 4), "f4e2m1fn"},
+    {FDR_DTYPE(FDR_DL_COMPLEX, 64), "complex64"},
+    {FDR_DTYPE(FDR_DL_COMPLEX, 128), "complex128"},
+};
+
+const char *fdr_dtype_name(uint32_t dtype) {
+  for (size_t i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++) {
+    if (dtype_names[i].dtype == dtype) {
+      return dtype_names[i].name;
+    }
+  }
+  return "an unknown dtype";
+}
+
+static uint32_t dtype_of(const struct fdr_dltensor *tensor) { return FDR_DTYPE(tensor->code, tensor->bits); }
+
+static uintptr_t address_of(const struct fdr_dltensor *tensor) {
+  return (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
+}
+
+// Values below 16 bits of float are also kept as bytes in frameworks without such a dtype.
+static bool same_dtype(uint32_t want, const struct fdr_dltensor *tensor) {
+  uint32_t have = dtype_of(tensor);
+  if (have == want) {
+    return tensor->lanes == 1 || tensor->bits < 8;
+  }
+  bool byte = have == FDR_DTYPE(FDR_DL_UINT, 8) || have == FDR_DTYPE(FDR_DL_INT, 8);
+  return tensor->lanes == 1 && byte && (want >> 8) >= FDR_DL_FLOAT8_E4M3FN;
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+struct text {
+  char *at;
+  size_t left;
+};
+
+static void append(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct text *text, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int count = vsnprintf(text->at, text->left, format, arguments);
+  va_end(arguments);
+  if (count > 0) {
+    size_t step = (size_t)count < text->left ? (size_t)count : text->left - 1;
+    text->at += step;
+    text->left -= step;
+  }
+}
+
+static void describe(char *buffer, size_t size, const struct fdr_dltensor *tensor) {
+  struct text text = {buffer, size};
+  append(&text, "%s[", fdr_dtype_name(dtype_of(tensor)));
+  for (int d = 0; d < tensor->rank && d < FDR_MAX_RANK; d++) {
+    append(&text, "%s%" PRId64, d ? ", " : "", tensor->shape[d]);
+  }
+  for (int d = 0; d < tensor->rank && d < FDR_MAX_RANK; d++) {
+    append(&text, "%s%" PRId64, d ? ", " : " : ", tensor->strides[d]);
+  }
+  append(&text, "]");
+}
+
+struct check {
+  const struct fdr_table *table;
+  const struct fdr_argument *argument;
+  const struct fdr_dltensor *tensor; // NULL for an argument that came as a bare pointer
+  struct fdr_name_value *names;
+  bool quiet;
+};
+
+static enum fdr_code wrong(const struct check *check, enum fdr_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static enum fdr_code wrong(const struct check *check, enum fdr_code code, const char *format, ...) {
+  if (check->quiet) {
+    return code;
+  }
+  char got[640], why[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(why, sizeof why, format, arguments);
+  va_end(arguments);
+  if (check->tensor) {
+    describe(got, sizeof got, check->tensor);
+  } else {
+    snprintf(got, sizeof got, "a pointer");
+  }
+  return fdr_fail(code, "argument %s must be %s, got %s: %s", check->argument->label, check->argument->expected, got,
+                  why);
+}
+
+// ---- checks ---------------------------------------------------------------------------------------------------------
+
+static enum fdr_code check_dim(const struct check *check, const struct fdr_dim *dim, const char *what, int d,
+                               int64_t value) {
+  if (dim->size >= 0) {
+    return value == dim->size ? FDR_OK
+                              : wrong(check, FDR_VALUE, "%s %d is %" PRId64 ", not %" PRId64, what, d, value, dim->size);
+  }
+  if (value & (int64_t)(dim->divisor - 1)) {
+    return wrong(check, FDR_VALUE, "%s %d is %" PRId64 ", which is not divisible by %u", what, d, value, dim->divisor);
+  }
+  if (dim->name < 0) {
+    return FDR_OK;
+  }
+  struct fdr_name_value *known = &check->names[dim->name];
+  if (known->argument < 0) {
+    known->value = value;
+    known->argument = (int32_t)(check->argument - check->table->arguments);
+    return FDR_OK;
+  }
+  return value == known->value
+             ? FDR_OK
+             : wrong(check, FDR_VALUE, "%s is %" PRId64 " in %s but %" PRId64 " in %s", check->table->names[dim->name],
+                     known->value, check->table->arguments[known->argument].label, value, check->argument->label);
+}
+
+static enum fdr_code check_pointer(const struct check *check, uintptr_t address) {
+  if (address & (check->argument->align - 1)) {
+    return wrong(check, FDR_VALUE, "the data is at 0x%" PRIxPTR ", which is not aligned to %u bytes", address,
+                 check->argument->align);
+  }
+  return FDR_OK;
+}
+
+static enum fdr_code check_tensor(const struct check *check) {
+  const struct fdr_argument *argument = check->argument;
+  const struct fdr_dltensor *tensor = check->tensor;
+  if (!same_dtype(argument->dtype, tensor)) {
+    return wrong(check, FDR_TYPE, "the dtype is %s%s, not %s", fdr_dtype_name(dtype_of(tensor)),
+                 tensor->lanes == 1 || tensor->bits < 8 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
+  }
+  if (argument->kind == FDR_POINTER) {
+    return check_pointer(check, address_of(tensor));
+  }
+  if (tensor->rank != argument->rank) {
+    return wrong(check, FDR_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
+  }
+  bool empty = false;
+  for (int d = 0; d < tensor->rank; d++) {
+    enum fdr_code failed = check_dim(check, &argument->shape[d], "extent", d, tensor->shape[d]);
+    if (failed) {
+      return failed;
+    }
+    empty |= tensor->shape[d] == 0;
+  }
+  if (empty) {
+    return FDR_OK; // nothing is read, so neither strides nor address mean anything
+  }
+  int64_t last = 0; // the largest offset from the first element
+  bool wide = false;
+  for (int d = 0; d < tensor->rank; d++) {
+    if (tensor->shape[d] == 1) {
+      continue; // never multiplied by anything but 0; frameworks put any value there
+    }
+    int64_t stride = tensor->strides[d], reach;
+    enum fdr_code failed = check_dim(check, &argument->strides[d], "stride", d, stride);
+    if (failed) {
+      return failed;
+    }
+    if (stride < 0) {
+      return wrong(check, FDR_VALUE, "stride %d is negative", d);
+    }
+    wide |= __builtin_mul_overflow(tensor->shape[d] - 1, stride, &reach) || __builtin_add_overflow(last, reach, &last);
+    if (tensor->shape[d] > INT32_MAX) {
+      return wrong(check, FDR_OVERFLOW, "extent %d does not fit in 32 bits", d);
+    }
+  }
+  if (argument->offsets_32 && (wide || last > INT32_MAX)) {
+    return wrong(check, FDR_OVERFLOW, "the last element is more than 2^31 - 1 elements from the first, and the kernel was "
+                                      "compiled for 32-bit strides");
+  }
+  return check_pointer(check, address_of(tensor));
+}
+
+enum fdr_code fdr_check(const struct fdr_table *table, const struct fdr_value *values, struct fdr_name_value *names,
+                        bool quiet) {
+  for (uint32_t i = 0; i < table->name_count; i++) {
+    names[i].argument = -1;
+  }
+  struct check check = {.table = table, .names = names, .quiet = quiet};
+  for (uint32_t i = 0; i < table->argument_count; i++) {
+    check.argument = &table->arguments[i];
+    check.tensor = values[i].tensor;
+    enum fdr_code failed = FDR_OK;
+    if (check.tensor) {
+      failed = check_tensor(&check);
+    } else if (check.argument->kind == FDR_POINTER) {
+      failed = check_pointer(&check, (uintptr_t)values[i].bits);
+    }
+    if (failed) {
+      return failed;
+    }
+  }
+  return FDR_OK;
+}
+
+enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_table *table,
+                              const struct fdr_value *values, int *device) {
+  int32_t first = -1;
+  *device = -1;
+  for (uint32_t i = 0; i < table->argument_count; i++) {
+    const struct fdr_argument *argument = &table->arguments[i];
+    const struct fdr_dltensor *tensor = values[i].tensor;
+    if (!tensor) {
+      continue;
+    }
+    uint32_t type = tensor->device_type > 0 && tensor->device_type < 32 ? 1U << tensor->device_type : 0;
+    if (type & driver->host_types) {
+      continue;
+    }
+    if (!(type & driver->device_types)) {
+      return fdr_fail(FDR_VALUE, "argument %s is on a device of DLPack type %d, which %s does not reach",
+                      argument->label, tensor->device_type, driver->name);
+    }
+    if (first >= 0 && tensor->device_id != *device) {
+      return fdr_fail(FDR_VALUE, "argument %s is on device %d, but argument %s is on device %d", argument->label,
+                      tensor->device_id, table->arguments[first].label, *device);
+    }
+    if (tensor->device_id < 0 || tensor->device_id >= FDR_MAX_DEVICES) {
+      return fdr_fail(FDR_VALUE, "argument %s is on device %d; this run time serves devices 0 to %d", argument->label,
+                      tensor->device_id, FDR_MAX_DEVICES - 1);
+    }
+    *device = tensor->device_id;
+    first = (int32_t)i;
+  }
+  return FDR_OK;
+}
+
+// ---- packing --------------------------------------------------------------------------------------------------------
+
+// Little-endian, as everything that this run time serves. Of constant sizes, memcpy is one store.
+static inline char *put(char *at, int64_t value, uint32_t bytes) {
+  switch (bytes) {
+  case 8:
+    memcpy(at, &value, 8);
+    break;
+  case 4:
+    memcpy(at, &value, 4);
+    break;
+  case 2:
+    memcpy(at, &value, 2);
+    break;
+  default:
+    memcpy(at, &value, 1);
+    break;
+  }
+  return at + bytes;
+}
+
+void fdr_pack(const struct fdr_table *table, const struct fdr_value *values, char *block, void **slots) {
+  static const struct fdr_value null_stream;
+  for (uint32_t i = 0; i < table->slot_count; i++) {
+    const struct fdr_slot *slot = &table->slots[i];
+    char *at = block + slot->offset;
+    slots[i] = at;
+    const struct fdr_value *value = slot->argument < 0 ? &null_stream : &values[slot->argument];
+    switch (slot->kind) {
+    case FDR_SLOT_DATA:
+    case FDR_SLOT_POINTER:
+      put(at, value->tensor ? (int64_t)address_of(value->tensor) : (int64_t)value->bits, 8);
+      break;
+    case FDR_SLOT_LAYOUT:
+      for (int d = 0; d < slot->shape_count; d++) {
+        at = put(at, value->tensor->shape[slot->shape_dims[d]], slot->shape_bytes);
+      }
+      for (int d = 0; d < slot->stride_count; d++) {
+        at = put(at, value->tensor->strides[slot->stride_dims[d]], slot->stride_bytes);
+      }
+      break;
+    case FDR_SLOT_SCALAR:
+    case FDR_SLOT_STREAM:
+      put(at, (int64_t)value->bits, slot->size);
+      break;
+    }
+  }
+}
+
+bool fdr_round_float(double value, unsigned exponent_bits, unsigned fraction_bits, uint64_t *bits) {
+  int bias = (1 << (exponent_bits - 1)) - 1;
+  uint64_t sign = (uint64_t)(signbit(value) != 0) << (exponent_bits + fraction_bits);
+  uint64_t infinity = (uint64_t)(2 * bias + 1) << fraction_bits;
+  if (isnan(value)) {
+    *bits = sign | infinity | (uint64_t)1 << (fraction_bits - 1);
+    return true;
+  }
+  if (isinf(value) || value == 0) {
+    *bits = sign | (isinf(value) ? infinity : 0);
+    return true;
+  }
+  uint64_t raw;
+  memcpy(&raw, &value, sizeof raw);
+  int exponent = (int)(raw >> 52 & 0x7ff) - 1023;
+  uint64_t fraction = (raw & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
+  // Subnormal doubles are far below half of the smallest subnormal of every narrower format.
+  int drop = 52 - (int)fraction_bits;
+  if (exponent < 1 - bias) {
+    drop += 1 - bias - exponent;
+    exponent = -bias;
+  }
+  uint64_t kept = 0;
+  if (drop <= 54) {
+    uint64_t half = (uint64_t)1 << (drop - 1), rest = fraction & (((uint64_t)1 << drop) - 1);
+    kept = fraction >> drop;
+    kept += rest > half || (rest == half && (kept & 1));
+  }
+  // A carry out of the fraction raises the exponent by itself.
+  uint64_t magnitude = exponent == -bias ? kept : kept + ((uint64_t)(exponent + bias - 1) << fraction_bits);
+  *bits = sign | magnitude;
+  return magnitude < infinity;
+}

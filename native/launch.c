@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The function that the host code of a launcher calls for each kernel.
+
+#include "flydsl_runtime.h"
+
+#include <inttypes.h>
+
+static enum fdr_code refuse(struct fdb_call *call, const struct fdr_kernel *kernel, const char *what,
+                            const int64_t size[3], const char *rule) {
+  return fdr_fail(FDR_LAUNCH,
+                  "launch of kernel %s on %s (device %d): %s (%" PRId64 ", %" PRId64 ", %" PRId64 ") %s",
+                  kernel->symbol, call->loaded->target, call->loaded->device, what, size[0], size[1], size[2], rule);
+}
+
+static enum fdr_code check_dims(struct fdb_call *call, const struct fdr_kernel *kernel, const int64_t config[10],
+                                struct fdr_dims *dims) {
+  const int64_t *grid = config, *block = config + 3, *cluster = config + 6;
+  for (int d = 0; d < 3; d++) {
+    if (grid[d] < 0) {
+      return refuse(call, kernel, "grid", grid, "is negative");
+    }
+    if (block[d] <= 0) {
+      return refuse(call, kernel, "block", block, "must be positive");
+    }
+    if (cluster[d] < 0 || cluster[d] > UINT16_MAX) {
+      return refuse(call, kernel, "cluster", cluster, "is out of range");
+    }
+    // The packet holds the grid in work-items, in 32 bits. Both factors are below 2^32, so the product does not wrap.
+    if (block[d] > UINT16_MAX || grid[d] > UINT32_MAX || grid[d] * block[d] > UINT32_MAX) {
+      return refuse(call, kernel, "grid", grid, "times the block is more than 2^32 - 1 work-items in one dimension");
+    }
+    dims->grid[d] = (uint32_t)grid[d];
+    dims->block[d] = (uint32_t)block[d];
+    dims->cluster[d] = (uint32_t)cluster[d];
+  }
+  if (block[0] * block[1] * block[2] > kernel->max_workgroup) {
+    return fdr_fail(FDR_LAUNCH,
+                    "launch of kernel %s on %s (device %d): block (%" PRId64 ", %" PRId64 ", %" PRId64
+                    ") has more work-items than the %u that the kernel was compiled for",
+                    kernel->symbol, call->loaded->target, call->loaded->device, block[0], block[1], block[2],
+                    kernel->max_workgroup);
+  }
+  if (config[9] < 0 || config[9] > INT32_MAX) {
+    return fdr_fail(FDR_LAUNCH, "launch of kernel %s on %s (device %d): %" PRId64 " bytes of dynamic LDS",
+                    kernel->symbol, call->loaded->target, call->loaded->device, config[9]);
+  }
+  dims->dynamic_lds = (uint32_t)config[9];
+  return FDR_OK;
+}
+
+static enum fdr_code launch(struct fdb_call *call, int32_t index, const int64_t config[10], void **args,
+                            void *stream) {
+  if (index < 0 || (uint32_t)index >= call->entry->kernel_count) {
+    return fdr_fail(FDR_LAUNCH, "the launcher library asks for kernel %d of %u", index, call->entry->kernel_count);
+  }
+  const struct fdr_kernel *kernel = &call->entry->kernels[index];
+  const struct fdr_driver *driver = call->driver;
+  struct fdr_dims dims;
+  enum fdr_code failed = check_dims(call, kernel, config, &dims);
+  if (failed) {
+    return failed;
+  }
+  // Launchers compute an empty grid for empty tensors, and the driver refuses one.
+  if (!dims.grid[0] || !dims.grid[1] || !dims.grid[2]) {
+    return FDR_OK;
+  }
+  bool clustered = dims.cluster[0] > 1 || dims.cluster[1] > 1 || dims.cluster[2] > 1;
+  if (clustered && !driver->launch_cluster) {
+    return fdr_fail(FDR_LAUNCH,
+                    "launch of kernel %s on %s (device %d): a cluster of %ux%ux%u workgroups needs %s, which this "
+                    "driver library does not have",
+                    kernel->symbol, call->loaded->target, call->loaded->device, dims.cluster[0], dims.cluster[1],
+                    dims.cluster[2], driver->cluster_entry);
+  }
+  // Without a request for more, the driver allows 64 KiB, which is less than the LDS of newer chips.
+  if (dims.dynamic_lds > 65536 && driver->raise_lds_limit) {
+    driver->raise_lds_limit(kernel->function, (int)dims.dynamic_lds);
+  }
+  int error = (clustered ? driver->launch_cluster : driver->launch)(kernel->function, &dims, stream, args);
+  if (error) {
+    return fdr_fail_driver(driver, FDR_LAUNCH, error,
+                           "launch of kernel %s on %s (device %d), grid (%u, %u, %u), block (%u, %u, %u), %u bytes of "
+                           "dynamic LDS",
+                           kernel->symbol, call->loaded->target, call->loaded->device, dims.grid[0], dims.grid[1],
+                           dims.grid[2], dims.block[0], dims.block[1], dims.block[2], dims.dynamic_lds);
+  }
+  return FDR_OK;
+}
+
+void fdr_launch(struct fdb_call *call, int32_t kernel, const int64_t config[10], void **args, int32_t count,
+                void *stream) {
+  (void)count;
+  if (!call->status) {
+    call->status = (int32_t)launch(call, kernel, config, args, stream);
+  }
+}

@@ -1,0 +1,742 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads tensors, pointers, streams and scalars from Python objects, each by the cheapest route that its type has.
+
+#include "python_binding.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct {
+  PyObject *exchange_api, *dlpack, *dlpack_device, *cuda_array_interface, *array_interface, *max_version, *stream;
+  PyObject *cuda_stream, *cuda_stream_protocol, *value, *data_ptr, *data, *shape, *strides, *typestr, *dtype, *name;
+  PyObject *version_kwargs, *version_stream_kwargs, *stream_kwargs;
+  PyObject *empty;
+} names;
+
+int prepare_argument_readers(void) {
+  if (names.empty) {
+    return 0;
+  }
+  const struct {
+    PyObject **where;
+    const char *text;
+  } wanted[] = {
+      {&names.exchange_api, "__dlpack_c_exchange_api__"},
+      {&names.dlpack, "__dlpack__"},
+      {&names.dlpack_device, "__dlpack_device__"},
+      {&names.cuda_array_interface, "__cuda_array_interface__"},
+      {&names.array_interface, "__array_interface__"},
+      {&names.max_version, "max_version"},
+      {&names.stream, "stream"},
+      {&names.cuda_stream, "cuda_stream"},
+      {&names.cuda_stream_protocol, "__cuda_stream__"},
+      {&names.value, "value"},
+      {&names.data_ptr, "data_ptr"},
+      {&names.data, "data"},
+      {&names.shape, "shape"},
+      {&names.strides, "strides"},
+      {&names.typestr, "typestr"},
+      {&names.dtype, "dtype"},
+      {&names.name, "name"},
+  };
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    if (!(*wanted[i].where = PyUnicode_InternFromString(wanted[i].text))) {
+      return -1;
+    }
+  }
+  names.version_kwargs = Py_BuildValue("{O(ii)}", names.max_version, 1, 3);
+  names.version_stream_kwargs = Py_BuildValue("{O(ii)Oi}", names.max_version, 1, 3, names.stream, -1);
+  names.stream_kwargs = Py_BuildValue("{Oi}", names.stream, -1);
+  names.empty = PyTuple_New(0);
+  return names.version_kwargs && names.version_stream_kwargs && names.stream_kwargs && names.empty ? 0 : -1;
+}
+
+// An attribute that may be absent: a new reference, or NULL with an exception only where the look-up itself went wrong.
+static PyObject *optional_attribute(PyObject *object, PyObject *name) {
+  PyObject *found = PyObject_GetAttr(object, name);
+  if (!found && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+  }
+  return found;
+}
+
+// ---- routes, remembered for each type -------------------------------------------------------------------------------
+
+enum route { ROUTE_NONE, ROUTE_EXCHANGE, ROUTE_BUFFER, ROUTE_DLPACK, ROUTE_CUDA_ARRAY };
+
+struct route_entry {
+  PyTypeObject *type; // a strong reference, so that the address cannot come to mean another type
+  enum route route;
+  int (*to_dltensor)(void *, struct fdr_dltensor *);
+};
+
+enum { ROUTE_SLOTS = 64 };
+static struct route_entry routes[ROUTE_SLOTS];
+
+static int find_exchange(PyTypeObject *type, struct route_entry *entry) {
+  PyObject *capsule = optional_attribute((PyObject *)type, names.exchange_api);
+  if (!capsule) {
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  if (PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
+    // The table lives as long as the process, by DLPack's rule.
+    const struct fdr_dlexchange *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    while (api && api->major > 1) {
+      api = api->previous;
+    }
+    if (api && api->major == 1 && api->to_dltensor) {
+      entry->route = ROUTE_EXCHANGE;
+      entry->to_dltensor = api->to_dltensor;
+    }
+  }
+  Py_DECREF(capsule);
+  return 0;
+}
+
+static int has_attribute(PyTypeObject *type, PyObject *name) {
+  PyObject *found = optional_attribute((PyObject *)type, name);
+  if (!found) {
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  int present = found != Py_None;
+  Py_DECREF(found);
+  return present;
+}
+
+static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry *entry) {
+  if (find_exchange(type, entry) < 0) {
+    return -1;
+  }
+  if (entry->route != ROUTE_NONE) {
+    return 0;
+  }
+  int found = has_attribute(type, names.array_interface); // numpy and its kin: their buffer is cheaper than a capsule
+  if (found < 0) {
+    return -1;
+  }
+  bool array = found;
+  if ((found = has_attribute(type, names.dlpack)) < 0) {
+    return -1;
+  }
+  if (array || (!found && PyObject_CheckBuffer(object))) {
+    entry->route = ROUTE_BUFFER;
+    return 0;
+  }
+  if (found) {
+    entry->route = ROUTE_DLPACK;
+    return 0;
+  }
+  if ((found = has_attribute(type, names.cuda_array_interface)) < 0) {
+    return -1;
+  }
+  entry->route = found ? ROUTE_CUDA_ARRAY : ROUTE_NONE;
+  return 0;
+}
+
+static struct route_entry *route_of(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  struct route_entry *slot = &routes[((uintptr_t)type >> 4) % ROUTE_SLOTS];
+  if (slot->type == type) {
+    return slot;
+  }
+  struct route_entry fresh = {.type = type};
+  if (choose_route(object, type, &fresh) < 0) {
+    return NULL;
+  }
+  PyTypeObject *old = slot->type;
+  Py_INCREF((PyObject *)type);
+  *slot = fresh;
+  Py_XDECREF((PyObject *)old);
+  return slot;
+}
+
+// ---- DLPack ---------------------------------------------------------------------------------------------------------
+
+static int refuse_rank(int rank) {
+  PyErr_Format(PyExc_TypeError, "a tensor of rank %d; this run time reads up to %d", rank, (int)FDR_MAX_RANK);
+  return -1;
+}
+
+// Gives a tensor without strides (DLPack before 1.2) those of a contiguous one.
+static int complete_strides(struct tensor_view *view) {
+  struct fdr_dltensor *tensor = &view->tensor;
+  if (tensor->rank < 0 || tensor->rank > FDR_MAX_RANK) {
+    return refuse_rank(tensor->rank);
+  }
+  if (!tensor->strides) {
+    tensor->strides = view->dims + FDR_MAX_RANK;
+    int64_t stride = 1;
+    for (int d = tensor->rank - 1; d >= 0; d--) {
+      tensor->strides[d] = stride;
+      if (__builtin_mul_overflow(stride, tensor->shape[d] ? tensor->shape[d] : 1, &stride)) {
+        stride = INT64_MAX;
+      }
+    }
+  }
+  return 0;
+}
+
+static int read_capsule(PyObject *capsule, struct tensor_view *view) {
+  // The capsule keeps its name, and so its ownership: its destructor calls the producer's deleter.
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    struct fdr_dlmanaged_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (managed->major != 1) {
+      PyErr_Format(PyExc_BufferError, "a DLPack %u tensor; this run time reads version 1", managed->major);
+      return -1;
+    }
+    if (managed->flags & FDR_DL_FLAG_IS_COPIED) {
+      PyErr_SetString(PyExc_BufferError, "its __dlpack__ made a copy, which a kernel would write to for nothing");
+      return -1;
+    }
+    view->tensor = managed->tensor;
+  } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+    struct fdr_dlmanaged *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    view->tensor = managed->tensor;
+  } else {
+    PyErr_SetString(PyExc_BufferError, "its __dlpack__ did not return a DLPack capsule");
+    return -1;
+  }
+  return complete_strides(view);
+}
+
+static PyObject *call_dlpack(PyObject *method, bool on_device) {
+  // stream=-1: no synchronisation; the caller's stream orders the kernel. A tensor in host memory has no stream.
+  PyObject *capsule = PyObject_Call(method, names.empty, on_device ? names.version_stream_kwargs : names.version_kwargs);
+  if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { // a producer older than DLPack 1.0
+    PyErr_Clear();
+    capsule = PyObject_Call(method, names.empty, on_device ? names.stream_kwargs : NULL);
+  }
+  return capsule;
+}
+
+static int read_dlpack(PyObject *object, struct tensor_view *view) {
+  bool on_device = false;
+  PyObject *method = optional_attribute(object, names.dlpack_device);
+  if (method) {
+    PyObject *device = PyObject_Call(method, names.empty, NULL);
+    Py_DECREF(method);
+    PyObject *first = device ? PySequence_GetItem(device, 0) : NULL;
+    Py_XDECREF(device);
+    long type = first ? PyLong_AsLong(first) : -1;
+    Py_XDECREF(first);
+    if (type == -1 && PyErr_Occurred()) {
+      return -1;
+    }
+    on_device = type == FDR_DL_CUDA || type == FDR_DL_ROCM;
+  } else if (PyErr_Occurred()) {
+    return -1;
+  }
+  if (!(method = PyObject_GetAttr(object, names.dlpack))) {
+    return -1;
+  }
+  PyObject *capsule = call_dlpack(method, on_device);
+  Py_DECREF(method);
+  if (!capsule) {
+    return -1;
+  }
+  if (read_capsule(capsule, view) < 0) {
+    Py_DECREF(capsule);
+    return -1;
+  }
+  view->keep = capsule;
+  return 0;
+}
+
+// ---- buffers and array interfaces -----------------------------------------------------------------------------------
+
+static bool set_dtype(struct fdr_dltensor *tensor, unsigned code, size_t bytes) {
+  tensor->code = (uint8_t)code;
+  tensor->bits = (uint8_t)(8 * bytes);
+  tensor->lanes = 1;
+  return bytes <= 16;
+}
+
+// `kind` is a letter of the array interface: i u f b c.
+static bool dtype_from_kind(char kind, size_t bytes, struct fdr_dltensor *tensor) {
+  switch (kind) {
+  case 'i':
+    return set_dtype(tensor, FDR_DL_INT, bytes);
+  case 'u':
+    return set_dtype(tensor, FDR_DL_UINT, bytes);
+  case 'f':
+    return set_dtype(tensor, FDR_DL_FLOAT, bytes);
+  case 'b':
+    return set_dtype(tensor, FDR_DL_BOOL, bytes);
+  case 'c':
+    return set_dtype(tensor, FDR_DL_COMPLEX, bytes);
+  default:
+    return false;
+  }
+}
+
+static int refuse_byte_order(const char *format) {
+  PyErr_Format(PyExc_TypeError, "its elements are byte-swapped (format '%s')", format);
+  return -1;
+}
+
+static int dtype_from_format(const char *format, size_t bytes, struct fdr_dltensor *tensor) {
+  const char *letter = format;
+  if (*letter == '>' || *letter == '!') {
+    if (bytes > 1) {
+      return refuse_byte_order(format);
+    }
+    letter++;
+  } else if (*letter == '<' || *letter == '=' || *letter == '@') {
+    letter++;
+  }
+  bool complex = *letter == 'Z';
+  letter += complex;
+  char kind = 0;
+  if (*letter && !letter[1]) {
+    kind = complex                        ? 'c'
+           : strchr("bhilqn", *letter)    ? 'i'
+           : strchr("BHILQNc", *letter)   ? 'u'
+           : strchr("efd", *letter)       ? 'f'
+           : *letter == '?'               ? 'b'
+                                          : 0;
+  }
+  if (!kind || !dtype_from_kind(kind, bytes, tensor)) {
+    PyErr_Format(PyExc_TypeError, "its elements have the format '%s', which is no dtype of a kernel", format);
+    return -1;
+  }
+  return 0;
+}
+
+static int strides_from_bytes(struct tensor_view *view, size_t bytes) {
+  for (int d = 0; d < view->tensor.rank; d++) {
+    int64_t *stride = &view->dims[FDR_MAX_RANK + d];
+    if (*stride % (int64_t)bytes) {
+      if (view->dims[d] > 1) {
+        PyErr_Format(PyExc_ValueError, "its stride %d of %lld bytes is not a multiple of the element size %zu", d,
+                     (long long)*stride, bytes);
+        return -1;
+      }
+      *stride = (int64_t)bytes;
+    }
+    *stride /= (int64_t)bytes;
+  }
+  return 0;
+}
+
+static int read_interface(PyObject *object, PyObject *interface, int32_t device_type, struct tensor_view *view);
+
+static int read_buffer(PyObject *object, struct tensor_view *view) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(object, &buffer, PyBUF_RECORDS_RO) < 0) {
+    // numpy has no buffer format for the dtypes of other packages (ml_dtypes), but its array interface names them.
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    PyObject *interface = optional_attribute(object, names.array_interface);
+    if (!interface) {
+      PyErr_Clear();
+      PyErr_Restore(kind, value, trace);
+      return -1;
+    }
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    int result = read_interface(object, interface, FDR_DL_CPU, view);
+    Py_DECREF(interface);
+    return result;
+  }
+  struct fdr_dltensor *tensor = &view->tensor;
+  int result = -1;
+  if (buffer.ndim > FDR_MAX_RANK) {
+    refuse_rank(buffer.ndim);
+  } else if (dtype_from_format(buffer.format ? buffer.format : "B", (size_t)buffer.itemsize, tensor) == 0) {
+    tensor->data = buffer.buf;
+    tensor->device_type = FDR_DL_CPU;
+    tensor->device_id = 0;
+    tensor->rank = buffer.ndim;
+    tensor->byte_offset = 0;
+    tensor->shape = view->dims;
+    tensor->strides = view->dims + FDR_MAX_RANK;
+    for (int d = 0; d < buffer.ndim; d++) {
+      view->dims[d] = buffer.shape[d];
+      view->dims[FDR_MAX_RANK + d] = buffer.strides[d];
+    }
+    result = strides_from_bytes(view, (size_t)buffer.itemsize);
+  }
+  // The object owns the memory, and the caller's reference keeps it for the call.
+  PyBuffer_Release(&buffer);
+  return result;
+}
+
+static const struct {
+  const char *name;
+  uint8_t code, bits;
+} extension_dtypes[] = {
+    {"bfloat16", FDR_DL_BFLOAT, 16},
+    {"float8_e4m3fn", FDR_DL_FLOAT8_E4M3FN, 8},
+    {"float8_e4m3fnuz", FDR_DL_FLOAT8_E4M3FNUZ, 8},
+    {"float8_e5m2", FDR_DL_FLOAT8_E5M2, 8},
+    {"float8_e5m2fnuz", FDR_DL_FLOAT8_E5M2FNUZ, 8},
+    {"float8_e8m0fnu", FDR_DL_FLOAT8_E8M0FNU, 8},
+};
+
+static int dtype_from_name(PyObject *object, struct fdr_dltensor *tensor) {
+  PyObject *dtype = PyObject_GetAttr(object, names.dtype);
+  PyObject *name = dtype ? PyObject_GetAttr(dtype, names.name) : NULL;
+  Py_XDECREF(dtype);
+  PyObject *bytes = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8String(name) : NULL;
+  Py_XDECREF(name);
+  if (!bytes) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "its dtype has no name");
+    }
+    return -1;
+  }
+  int result = -1;
+  const char *text = PyBytes_AsString(bytes);
+  for (size_t i = 0; i < sizeof extension_dtypes / sizeof *extension_dtypes; i++) {
+    if (!strcmp(text, extension_dtypes[i].name)) {
+      tensor->code = extension_dtypes[i].code;
+      tensor->bits = extension_dtypes[i].bits;
+      tensor->lanes = 1;
+      result = 0;
+    }
+  }
+  if (result) {
+    PyErr_Format(PyExc_TypeError, "its dtype %s is no dtype of a kernel", text);
+  }
+  Py_DECREF(bytes);
+  return result;
+}
+
+// Reads a tuple of integers into `out`; the length, or -1.
+static int read_integers(PyObject *tuple, int64_t *out) {
+  Py_ssize_t count = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : -1;
+  if (count < 0) {
+    PyErr_SetString(PyExc_TypeError, "its array interface has a shape or strides that are not a tuple");
+    return -1;
+  }
+  if (count > FDR_MAX_RANK) {
+    return refuse_rank((int)count);
+  }
+  for (Py_ssize_t d = 0; d < count; d++) {
+    out[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
+    if (out[d] == -1 && PyErr_Occurred()) {
+      return -1;
+    }
+  }
+  return (int)count;
+}
+
+static int read_typestr(PyObject *object, PyObject *typestr, struct fdr_dltensor *tensor, size_t *bytes) {
+  PyObject *encoded = PyUnicode_Check(typestr) ? PyUnicode_AsUTF8String(typestr) : NULL;
+  if (!encoded) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "its array interface has no typestr");
+    }
+    return -1;
+  }
+  char order = 0, kind = 0;
+  unsigned size = 0;
+  int result = -1;
+  const char *text = PyBytes_AsString(encoded);
+  if (sscanf(text, "%c%c%u", &order, &kind, &size) != 3 || !size) {
+    PyErr_Format(PyExc_TypeError, "its array interface has the typestr '%s'", text);
+  } else if (order == '>' && size > 1) {
+    refuse_byte_order(text);
+  } else {
+    *bytes = size;
+    result = 0;
+    if (!dtype_from_kind(kind, size, tensor)) {
+      result = dtype_from_name(object, tensor);
+    }
+  }
+  Py_DECREF(encoded);
+  return result;
+}
+
+static int read_interface(PyObject *object, PyObject *interface, int32_t device_type, struct tensor_view *view) {
+  struct fdr_dltensor *tensor = &view->tensor;
+  if (!PyDict_Check(interface)) {
+    PyErr_SetString(PyExc_TypeError, "its array interface is not a dict");
+    return -1;
+  }
+  PyObject *data = PyDict_GetItemWithError(interface, names.data);
+  PyObject *shape = PyDict_GetItemWithError(interface, names.shape);
+  PyObject *strides = PyDict_GetItemWithError(interface, names.strides);
+  PyObject *typestr = PyDict_GetItemWithError(interface, names.typestr);
+  if (!data || !shape || !typestr || !PyTuple_Check(data) || PyTuple_Size(data) < 1) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "its array interface lacks data, shape or typestr");
+    }
+    return -1;
+  }
+  size_t bytes;
+  if (read_typestr(object, typestr, tensor, &bytes) < 0 || (tensor->rank = read_integers(shape, view->dims)) < 0) {
+    return -1;
+  }
+  tensor->data = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
+  if (!tensor->data && PyErr_Occurred()) {
+    return -1;
+  }
+  tensor->device_type = device_type;
+  tensor->device_id = 0;
+  tensor->byte_offset = 0;
+  tensor->shape = view->dims;
+  tensor->strides = NULL;
+  if (!strides || strides == Py_None) {
+    return complete_strides(view);
+  }
+  tensor->strides = view->dims + FDR_MAX_RANK;
+  int count = read_integers(strides, tensor->strides);
+  if (count >= 0 && count != tensor->rank) {
+    PyErr_SetString(PyExc_TypeError, "its array interface has shape and strides of different lengths");
+  }
+  return count == tensor->rank ? strides_from_bytes(view, bytes) : -1;
+}
+
+int read_tensor(PyObject *object, struct tensor_view *view) {
+  view->keep = NULL;
+  struct route_entry *entry = route_of(object);
+  if (!entry) {
+    return -1;
+  }
+  switch (entry->route) {
+  case ROUTE_EXCHANGE:
+    return entry->to_dltensor(object, &view->tensor) ? -1 : complete_strides(view);
+  case ROUTE_BUFFER:
+    return read_buffer(object, view);
+  case ROUTE_DLPACK:
+    return read_dlpack(object, view);
+  case ROUTE_CUDA_ARRAY: {
+    PyObject *interface = PyObject_GetAttr(object, names.cuda_array_interface);
+    if (!interface) {
+      return -1;
+    }
+    // The interface does not name its device; the driver finds an address of another one by itself.
+    int result = read_interface(object, interface, FDR_DL_CUDA_MANAGED, view);
+    view->keep = interface;
+    return result;
+  }
+  case ROUTE_NONE:
+    break;
+  }
+  return 1;
+}
+
+static int address_from_integer(PyObject *object, uint64_t *address) {
+  PyObject *index = PyNumber_Index(object);
+  if (!index) {
+    return -1;
+  }
+  *address = PyLong_AsUnsignedLongLong(index);
+  Py_DECREF(index);
+  return *address == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
+}
+
+int read_pointer(PyObject *object, struct tensor_view *view, uint64_t *address) {
+  view->keep = NULL;
+  view->tensor.rank = -1;
+  if (PyLong_Check(object)) {
+    if (PyBool_Check(object)) {
+      return 1;
+    }
+    return address_from_integer(object, address);
+  }
+  // ctypes objects have a buffer too, so their `value` comes first; those of other types have no `value` of an integer.
+  PyObject *value = optional_attribute(object, names.value);
+  if (!value && PyErr_Occurred()) {
+    return -1;
+  }
+  if (value) {
+    bool null = value == Py_None, integer = PyLong_Check(value);
+    int result = 1;
+    if (null) { // how ctypes spells c_void_p(0)
+      *address = 0;
+      result = 0;
+    } else if (integer) {
+      result = address_from_integer(value, address);
+    }
+    Py_DECREF(value);
+    if (result != 1) {
+      return result;
+    }
+  }
+  int result = read_tensor(object, view);
+  if (result != 1) {
+    return result;
+  }
+  view->tensor.rank = -1;
+  PyObject *method = optional_attribute(object, names.data_ptr);
+  if (!method) {
+    return PyErr_Occurred() ? -1 : 1;
+  }
+  PyObject *number = PyObject_Call(method, names.empty, NULL);
+  Py_DECREF(method);
+  result = number ? address_from_integer(number, address) : -1;
+  Py_XDECREF(number);
+  return result;
+}
+
+// ---- streams --------------------------------------------------------------------------------------------------------
+
+// 1: not a handle.
+static int handle_from_integer(PyObject *object, uint64_t *stream) {
+  if (object == Py_None) {
+    *stream = 0;
+    return 0;
+  }
+  if (!PyLong_Check(object) || PyBool_Check(object)) {
+    return 1;
+  }
+  return address_from_integer(object, stream);
+}
+
+static int read_stream_level(PyObject *object, uint64_t *stream, int depth) {
+  int result = handle_from_integer(object, stream);
+  if (result != 1) {
+    return result;
+  }
+  PyObject *handle = optional_attribute(object, names.cuda_stream);
+  if (handle) {
+    result = handle_from_integer(handle, stream);
+    Py_DECREF(handle);
+    return result;
+  }
+  if (PyErr_Occurred()) {
+    return -1;
+  }
+  PyObject *method = optional_attribute(object, names.cuda_stream_protocol);
+  if (method) {
+    PyObject *pair = PyObject_Call(method, names.empty, NULL); // (version, handle)
+    Py_DECREF(method);
+    handle = pair ? PySequence_GetItem(pair, 1) : NULL;
+    Py_XDECREF(pair);
+    result = handle ? handle_from_integer(handle, stream) : -1;
+    Py_XDECREF(handle);
+    return result;
+  }
+  if (PyErr_Occurred()) {
+    return -1;
+  }
+  if (depth == 0) { // what FlyDSL's own Stream holds
+    PyObject *value = optional_attribute(object, names.value);
+    if (value) {
+      result = read_stream_level(value, stream, 1);
+      Py_DECREF(value);
+      return result;
+    }
+  }
+  return PyErr_Occurred() ? -1 : 1;
+}
+
+int read_stream(PyObject *object, uint64_t *stream) {
+  if (object == Py_None) {
+    *stream = 0;
+    return 0;
+  }
+  return read_stream_level(object, stream, 0);
+}
+
+// ---- scalars --------------------------------------------------------------------------------------------------------
+
+// Leaves no exception behind: a scalar that does not fit one specialization may fit the next.
+static enum fdr_code refuse_type(PyObject *object, uint32_t dtype, const char *label) {
+  PyErr_Clear();
+  PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+  PyObject *name = type ? PyUnicode_AsUTF8String(type) : NULL;
+  enum fdr_code code = fdr_fail(FDR_TYPE, "argument %s must be %s, got a value of type %s", label,
+                                fdr_dtype_name(dtype), name ? PyBytes_AsString(name) : "?");
+  Py_XDECREF(name);
+  Py_XDECREF(type);
+  PyErr_Clear();
+  return code;
+}
+
+static enum fdr_code refuse_range(PyObject *object, uint32_t dtype, const char *label) {
+  PyErr_Clear();
+  PyObject *text = PyObject_Repr(object);
+  PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
+  enum fdr_code code = fdr_fail(FDR_OVERFLOW, "argument %s must be %s, got %.80s, which is out of its range", label,
+                                fdr_dtype_name(dtype), bytes ? PyBytes_AsString(bytes) : "a number");
+  Py_XDECREF(bytes);
+  Py_XDECREF(text);
+  PyErr_Clear();
+  return code;
+}
+
+static enum fdr_code read_integer(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
+  PyObject *index = PyNumber_Index(object);
+  if (!index) {
+    return refuse_type(object, dtype, label);
+  }
+  unsigned width = dtype & 0xff;
+  bool fits;
+  if (dtype >> 8 == FDR_DL_UINT) {
+    *bits = PyLong_AsUnsignedLongLong(index);
+    fits = !(*bits == (uint64_t)-1 && PyErr_Occurred()) && (width == 64 || *bits >> width == 0);
+  } else {
+    int overflow;
+    int64_t value = PyLong_AsLongLongAndOverflow(index, &overflow);
+    int64_t limit = (int64_t)(((uint64_t)1 << (width - 1)) - 1);
+    fits = !overflow && value <= limit && value >= -limit - 1;
+    *bits = (uint64_t)value;
+  }
+  Py_DECREF(index);
+  return fits ? FDR_OK : refuse_range(object, dtype, label);
+}
+
+static enum fdr_code read_bool(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
+  if (PyBool_Check(object)) {
+    *bits = object == Py_True;
+    return FDR_OK;
+  }
+  PyObject *index = PyNumber_Index(object);
+  if (index) {
+    long value = PyLong_AsLong(index);
+    Py_DECREF(index);
+    *bits = (uint64_t)value;
+    return value == 0 || value == 1 ? FDR_OK : refuse_range(object, dtype, label);
+  }
+  PyErr_Clear();
+  // numpy's bool is neither a Python bool nor an integer.
+  PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+  bool known = name && (PyUnicode_CompareWithASCIIString(name, "bool") == 0 ||
+                        PyUnicode_CompareWithASCIIString(name, "bool_") == 0);
+  Py_XDECREF(name);
+  int truth = known ? PyObject_IsTrue(object) : -1;
+  if (truth < 0) {
+    return refuse_type(object, dtype, label);
+  }
+  *bits = (uint64_t)truth;
+  return FDR_OK;
+}
+
+enum fdr_code read_scalar(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
+  unsigned code = dtype >> 8, width = dtype & 0xff;
+  if (code == FDR_DL_BOOL) {
+    return read_bool(object, dtype, label, bits);
+  }
+  if (PyBool_Check(object)) {
+    return refuse_type(object, dtype, label);
+  }
+  if (code == FDR_DL_INT || code == FDR_DL_UINT) {
+    return read_integer(object, dtype, label, bits);
+  }
+  double value = PyFloat_AsDouble(object);
+  if (value == -1 && PyErr_Occurred()) {
+    return PyErr_ExceptionMatches(PyExc_OverflowError) ? refuse_range(object, dtype, label)
+                                                       : refuse_type(object, dtype, label);
+  }
+  bool fits = true;
+  if (width == 64) {
+    memcpy(bits, &value, sizeof value);
+  } else if (width == 32) {
+    float narrow = (float)value;
+    uint32_t raw;
+    memcpy(&raw, &narrow, sizeof raw);
+    *bits = raw;
+    fits = !isinf(narrow) || isinf(value);
+  } else {
+    fits = fdr_round_float(value, code == FDR_DL_BFLOAT ? 8 : 5, code == FDR_DL_BFLOAT ? 7 : 10, bits);
+    if (!fits && isinf(value)) {
+      fits = true;
+    }
+  }
+  return fits ? FDR_OK : refuse_range(object, dtype, label);
+}

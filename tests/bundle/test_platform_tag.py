@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wheel tags computed from the files of a wheel."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from pathlib import Path
+
+import pytest
+
+from flydsl_build.bundle.elf import VersionNeed, read_elf
+from flydsl_build.bundle.platform_tag import _glibc_minor, platform_tag, wheel_tag
+from flydsl_build.errors import VerifyError
+
+DATA = Path(__file__).parent / "data"
+HOST = DATA / "needs_glibc.x86_64.elf"
+BARE = DATA / "two_entries.x86_64.elf"
+CODE_OBJECT = DATA / "two_kernels.gfx942.elf"
+
+
+def changed(tmp_path: Path, old: bytes, new: bytes) -> Path:
+    """Return the host library with one name of its string table exchanged; equal lengths keep the file sound."""
+    content = HOST.read_bytes()
+    assert len(old) == len(new)
+    assert old in content
+    path = tmp_path / "changed.so"
+    path.write_bytes(content.replace(old, new))
+    return path
+
+
+def test_without_host_files(tmp_path: Path) -> None:
+    text = tmp_path / "module.py"
+    text.write_text("x = 1\n", encoding="ascii")
+    empty = tmp_path / "empty"
+    empty.write_bytes(b"")
+    assert platform_tag([text, empty, CODE_OBJECT]) == "any"
+    assert wheel_tag("py3-none-any", [text, CODE_OBJECT]) == "py3-none-any"
+
+
+def test_files_that_need_nothing_constrain_nothing() -> None:
+    assert platform_tag([BARE, CODE_OBJECT]) == "manylinux_2_17_x86_64"
+
+
+def test_the_most_demanding_file_decides() -> None:
+    assert platform_tag([BARE, HOST]) == "manylinux_2_34_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"),
+    [
+        (b"GLIBC_2.28", "manylinux_2_28_x86_64"),
+        (b"GLIBC_2.05", "manylinux_2_17_x86_64"),
+        (b"GLIBC_3.34", "linux_x86_64"),
+        (b"GLIBC_PRIV", "linux_x86_64"),
+        (b"GCC_12.0.0", "manylinux_2_35_x86_64"),
+        (b"GCC_99.0.0", "linux_x86_64"),
+        (b"CXXABI_1.3", "manylinux_2_17_x86_64"),
+    ],
+)
+def test_versions(tmp_path: Path, version: bytes, tag: str) -> None:
+    assert platform_tag([changed(tmp_path, b"GLIBC_2.34", version)]) == tag
+
+
+@pytest.mark.parametrize(
+    ("versions", "minor"),
+    [
+        ((), 0),
+        (("GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.4"), 17),
+        (("GLIBCXX_3.4.19", "CXXABI_1.3.7", "CXXABI_TM_1", "GCC_3.0"), 17),
+        (("GLIBCXX_3.4.25",), 31),
+        (("CXXABI_FLOAT128",), 24),
+        (("GLIBC_ABI_DT_RELR", "GLIBC_2.2.5"), 36),
+        (("GLIBCXX_3.4.33", "CXXABI_1.3.15"), 39),
+        (("GLIBCXX_3.4.99",), None),
+        (("GLIBC_PRIVATE", "GLIBC_2.17"), None),
+        (("ZLIB_1.2.0",), None),
+        (("",), None),
+    ],
+)
+def test_versions_of_all_libraries(versions: tuple[str, ...], minor: int | None) -> None:
+    needs = tuple(VersionNeed(library="libc.so.6", version=version) for version in versions)
+    assert _glibc_minor(dataclasses.replace(read_elf(BARE.read_bytes()), version_needs=needs)) == minor
+
+
+def test_a_library_outside_of_the_policy(tmp_path: Path) -> None:
+    assert platform_tag([changed(tmp_path, b"libc.so.6", b"libz.so.1")]) == "linux_x86_64"
+    assert platform_tag([changed(tmp_path, b"libc.so.6", b"libm.so.6"), BARE]) == "manylinux_2_34_x86_64"
+
+
+def test_other_processors(tmp_path: Path) -> None:
+    content = bytearray(BARE.read_bytes())
+    struct.pack_into("<H", content, 18, 183)
+    path = tmp_path / "arm.so"
+    path.write_bytes(content)
+    with pytest.raises(VerifyError) as caught:
+        platform_tag([path, BARE])
+    (fault,) = caught.value.faults
+    assert (fault.where, fault.what) == (str(path), "is no sound ELF file: it is for AArch64, and wheels are built for x86-64")
+    struct.pack_into("<H", content, 18, 190)  # CUDA
+    path.write_bytes(content)
+    assert platform_tag([path]) == "any"
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    short = tmp_path / "short.so"
+    short.write_bytes(HOST.read_bytes()[:2000])
+    with pytest.raises(VerifyError) as caught:
+        platform_tag([short, tmp_path / "absent.so"])
+    assert [fault.where for fault in caught.value.faults] == [str(short), str(tmp_path / "absent.so")]
+
+
+@pytest.mark.parametrize(
+    ("existing", "tag"),
+    [
+        ("py3-none-any", "cp311-abi3-manylinux_2_34_x86_64"),
+        ("py3-none-linux_x86_64", "cp311-abi3-manylinux_2_34_x86_64"),
+        ("cp312-cp312-linux_x86_64", "cp312-cp312-manylinux_2_34_x86_64"),
+        ("cp39-abi3-linux_x86_64", "cp311-abi3-manylinux_2_34_x86_64"),
+        ("cp313-abi3-linux_x86_64", "cp313-abi3-manylinux_2_34_x86_64"),
+    ],
+)
+def test_wheel_tags(existing: str, tag: str) -> None:
+    assert wheel_tag(existing, [HOST, CODE_OBJECT]) == tag
+
+
+@pytest.mark.parametrize("existing", ["cp310-cp310-linux_x86_64", "cp313-cp313t-linux_x86_64", "pp311-pypy311_pp73-linux_x86_64"])
+def test_interpreters_the_run_time_cannot_run_in(existing: str) -> None:
+    with pytest.raises(VerifyError, match=f"built for {existing.removesuffix('-linux_x86_64')}"):
+        wheel_tag(existing, [HOST])
+
+
+def test_not_a_tag() -> None:
+    with pytest.raises(ValueError, match="is not a wheel tag"):
+        wheel_tag("py3", [])

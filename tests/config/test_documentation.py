@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation that is made from the dataclasses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flydsl_build.config.documentation import document_settings, field_docs, settings_table_markdown
+from flydsl_build.config.keys import keys_of
+from flydsl_build.config.tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, Settings
+
+
+@pytest.mark.parametrize("table", [Settings, KernelTable, ParameterSet, CompileOptions, ExternTable, AxisTable])
+def test_every_field_is_documented(table: type) -> None:
+    docs = field_docs(table)
+    assert set(docs) == set(table.__dataclass_fields__)  # type: ignore[attr-defined]
+    assert all(doc.endswith(".") for name, doc in docs.items() if name in keys_of(table))
+
+
+def test_every_key_is_documented_once() -> None:
+    keys = [each.key for each in document_settings()]
+    assert len(keys) == len(set(keys))
+    assert [key for key in keys if "." not in key] == [key.name for key in keys_of(Settings).values()]
+    assert {
+        "options.waves-per-eu",
+        'kernels."module:attribute".args',
+        'kernels."module:attribute".sets[].archs',
+        'externs."symbol".bitcode',
+        "axes.name.values",
+    } < set(keys)
+
+
+def test_one_setting() -> None:
+    (jobs,) = [each for each in document_settings() if each.key == "jobs"]
+    assert (jobs.type, jobs.default, jobs.doc, jobs.config, jobs.env) == (
+        "integer",
+        "one for each core",
+        "How many compile processes run at once.",
+        "-C jobs=",
+        "FLYDSL_BUILD_JOBS",
+    )
+    assert jobs.toml_type.schema == {"type": "integer"}
+
+
+def test_schemas_are_json() -> None:
+    for each in document_settings():
+        assert json.loads(json.dumps(each.toml_type.schema)) == each.toml_type.schema
+
+
+def test_markdown() -> None:
+    lines = settings_table_markdown().splitlines()
+    assert lines[0] == "| Key | Type | Default | Meaning | `-C`, environment |"
+    assert len(lines) == 2 + len(document_settings())
+    assert all(line.count("|") - line.count("\\|") == 6 for line in lines)
+    assert (
+        '| `load` | "import" or "lazy" | `"import"` | When a module of the wheel loads its code objects and runs its init functions: '
+        "at import, or at the first call. | `-C load=` |"
+    ) in lines

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The floor for the cost of a call: a limited-API function that takes the arguments of vector_add, reads the DLPack view
+// of each tensor by its C exchange table, and returns.
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "../../native/dlpack_abi.h"
+
+static int (*to_dltensor)(void *, struct fdr_dltensor *);
+volatile int64_t fdr_floor_sink;
+
+static PyObject *set_type(PyObject *self, PyObject *type) {
+  (void)self;
+  PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+  const struct fdr_dlexchange *api = capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
+  Py_XDECREF(capsule);
+  if (!api) {
+    return NULL;
+  }
+  to_dltensor = api->to_dltensor;
+  Py_RETURN_NONE;
+}
+
+static PyObject *three(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  (void)self;
+  (void)count;
+  (void)keywords;
+  int64_t sum = 0;
+  for (int i = 0; i < 3; i++) {
+    struct fdr_dltensor tensor;
+    if (to_dltensor(args[i], &tensor)) {
+      return NULL;
+    }
+    sum += (int64_t)tensor.data + tensor.code + tensor.bits;
+    for (int d = 0; d < tensor.rank; d++) {
+      sum += tensor.shape[d] + tensor.strides[d];
+    }
+  }
+  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  Py_RETURN_NONE;
+}
+
+static PyObject *three_buffers(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  (void)self;
+  (void)count;
+  (void)keywords;
+  int64_t sum = 0;
+  for (int i = 0; i < 3; i++) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(args[i], &buffer, PyBUF_RECORDS_RO) < 0) {
+      return NULL;
+    }
+    sum += (int64_t)buffer.buf + buffer.format[0];
+    for (int d = 0; d < buffer.ndim; d++) {
+      sum += buffer.shape[d] + buffer.strides[d];
+    }
+    PyBuffer_Release(&buffer);
+  }
+  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"set_type", set_type, METH_O, NULL},
+    {"three", (PyCFunction)(void (*)(void))three, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"three_buffers", (PyCFunction)(void (*)(void))three_buffers, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "launch_floor", .m_methods = methods};
+PyMODINIT_FUNC PyInit_launch_floor(void) { return PyModule_Create(&definition); }

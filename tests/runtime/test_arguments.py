@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call accepts, what it packs, and what it says where it does not fit."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import inspect
+import math
+import pickle
+import struct
+import weakref
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from fake_hip import FakeHip
+
+
+def launched(hip: FakeHip) -> dict[str, Any]:
+    """Return the one launch since the last look."""
+    (event,) = hip.events("launch")
+    hip.clear()
+    return event
+
+
+def address(array: np.ndarray[Any, Any]) -> str:
+    return struct.pack("<Q", array.ctypes.data).hex()
+
+
+def refused(kind: type[Exception], call: Any, *args: Any, **kwargs: Any) -> str:
+    with pytest.raises(kind) as caught:
+        call(*args, **kwargs)
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+# ---- what is packed --------------------------------------------------------------------------------------------------
+
+
+def test_tensor_slots(table: Any, hip: FakeHip) -> None:
+    a, b, c = (np.zeros((20, 132), np.float32) for _ in range(3))
+    table.vector_add(a, b[:, :], C=c, stream=0x50)
+    layout = struct.pack("<iiq", 20, 132, 132).hex()
+    event = launched(hip)
+    assert event["args"] == [address(a), layout, address(b), layout, address(c), layout]
+    assert (event["stream"], event["kernel"], event["block"]) == (0x50, "vector_add_0_kernel", [64, 1, 1])
+
+
+def test_strided_and_32_bit_slots(table: Any, hip: FakeHip) -> None:
+    cube = np.zeros((4, 5, 6), np.int32)[::2, :, ::3]
+    table.cube(cube)
+    assert launched(hip)["args"] == [address(cube), struct.pack("<6i", 2, 5, 2, 60, 6, 3).hex()]
+
+
+def test_struct_slots(table: Any, hip: FakeHip) -> None:
+    array = np.zeros(7, np.float32)
+    table.structured(SimpleNamespace(A=array, inner=SimpleNamespace(n=-2)))
+    assert launched(hip)["args"] == [address(array), struct.pack("<i", 7).hex(), struct.pack("<h", -2).hex()]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "packed"),
+    [
+        ("i8", -128, b"\x80"),
+        ("u8", 255, b"\xff"),
+        ("i16", -2, struct.pack("<h", -2)),
+        ("u16", 65535, b"\xff\xff"),
+        ("i32", -(2**31), struct.pack("<i", -(2**31))),
+        ("u32", 2**32 - 1, b"\xff" * 4),
+        ("i64", -(2**63), struct.pack("<q", -(2**63))),
+        ("u64", 2**64 - 1, b"\xff" * 8),
+        ("i32", np.int64(5), struct.pack("<i", 5)),
+        ("f64", 0.1, struct.pack("<d", 0.1)),
+        ("f32", 0.1, struct.pack("<f", 0.1)),
+        ("f32", 3, struct.pack("<f", 3)),
+        ("f32", np.float32(0.25), struct.pack("<f", 0.25)),
+        ("f32", math.inf, struct.pack("<f", math.inf)),
+        ("bf16", -math.inf, struct.pack("<H", 0xFF80)),
+        ("bf16", 1.0, struct.pack("<H", 0x3F80)),
+        ("bf16", 1.00390625, struct.pack("<H", 0x3F80)),  # halfway: to even
+        ("bf16", 1.00390625 + 2**-40, struct.pack("<H", 0x3F81)),  # a float32 on the way would lose the tail
+        ("bool", True, b"\x01"),
+        ("bool", 0, b"\x00"),
+        ("bool", np.bool_(True), b"\x01"),
+    ],
+)
+def test_scalar(table: Any, hip: FakeHip, dtype: str, value: Any, packed: bytes) -> None:
+    getattr(table, f"scalar_{dtype}")(value)
+    assert launched(hip)["args"] == [packed.hex()]
+
+
+def test_f16_rounds_as_numpy(table: Any, hip: FakeHip) -> None:
+    rng = np.random.default_rng(1)
+    values = [*rng.normal(0, 1, 200), *(2.0 ** rng.uniform(-27, 15.9, 200)), 2**-24, 2**-25, 2**-25 * 1.0001, 65504.0, -0.0, 6e-8, 65519.9]
+    for value in values:
+        table.scalar_f16(float(value))
+        assert launched(hip)["args"] == [np.float64(value).astype(np.float16).tobytes().hex()], value
+    table.scalar_f16(math.nan)
+    assert math.isnan(np.frombuffer(bytes.fromhex(launched(hip)["args"][0]), np.float16)[0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "error", "text"),
+    [
+        ("i8", 128, OverflowError, "argument x must be i8, got 128, which is out of its range"),
+        ("u8", -1, OverflowError, "argument x must be u8, got -1, which is out of its range"),
+        ("u64", 2**64, OverflowError, "got 18446744073709551616, which is out of its range"),
+        ("i64", 2**63, OverflowError, "out of its range"),
+        ("i32", 1.0, TypeError, "argument x must be i32, got a value of type float"),
+        ("i32", True, TypeError, "argument x must be i32, got a value of type bool"),
+        ("f32", True, TypeError, "argument x must be f32, got a value of type bool"),
+        ("f32", "1", TypeError, "argument x must be f32, got a value of type str"),
+        ("f32", 1e39, OverflowError, "argument x must be f32, got 1e+39, which is out of its range"),
+        ("f16", 65520.0, OverflowError, "argument x must be f16"),
+        ("bf16", 1e39, OverflowError, "argument x must be bf16"),
+        ("f64", 10**400, OverflowError, "argument x must be f64"),
+        ("bool", 2, OverflowError, "argument x must be bool, got 2, which is out of its range"),
+        ("bool", 1.0, TypeError, "argument x must be bool, got a value of type float"),
+        ("bool", "x", TypeError, "argument x must be bool, got a value of type str"),
+    ],
+)
+def test_scalar_refused(table: Any, hip: FakeHip, dtype: str, value: Any, error: type[Exception], text: str) -> None:
+    message = refused(error, getattr(table, f"scalar_{dtype}"), value)
+    assert message.startswith(f"scalar_{dtype}(): ")
+    assert text in message
+    assert hip.events("launch") == []
+
+
+# ---- streams and pointers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stream", "handle"),
+    [
+        (None, 0),
+        (0x1234, 0x1234),
+        (SimpleNamespace(cuda_stream=0x77), 0x77),
+        (SimpleNamespace(__cuda_stream__=lambda: (0, 0x99)), 0x99),
+        (SimpleNamespace(value=None), 0),
+        (SimpleNamespace(value=3), 3),
+        (SimpleNamespace(value=SimpleNamespace(cuda_stream=0x55)), 0x55),
+    ],
+)
+def test_stream(table: Any, hip: FakeHip, stream: Any, handle: int) -> None:
+    a = np.zeros((1, 1), np.float32)
+    table.vector_add(a, a, a, stream)
+    assert launched(hip)["stream"] == handle
+
+
+@pytest.mark.parametrize("stream", ["s", 1.5, True, SimpleNamespace(value="s"), object()])
+def test_stream_refused(table: Any, stream: Any) -> None:
+    a = np.zeros((1, 1), np.float32)
+    assert "vector_add(): argument stream must be a stream, got a value of type" in refused(TypeError, table.vector_add, a, a, a, stream)
+
+
+def test_pointer(table: Any, hip: FakeHip) -> None:
+    buffer = np.zeros(64, np.float32)
+    place = buffer.ctypes.data + -buffer.ctypes.data % 16
+    aligned = buffer[(place - buffer.ctypes.data) // 4 :]
+    for pointer in (place, ctypes.c_void_p(place), SimpleNamespace(value=place), SimpleNamespace(data_ptr=lambda: place), aligned):
+        table.at(pointer)
+        assert launched(hip)["args"] == [struct.pack("<Q", place).hex()]
+    table.at(ctypes.c_void_p(0))
+    assert launched(hip)["args"] == ["00" * 8]
+    text = refused(ValueError, table.at, place + 4)
+    assert text == f"at(): argument p must be ptr<f32>@16, got a pointer: the data is at {place + 4:#x}, which is not aligned to 16 bytes"
+    assert "the dtype is f64, not f32" in refused(TypeError, table.at, aligned.view(np.float64))
+    assert "got a value of type bool" in refused(TypeError, table.at, True)
+    assert "got a value of type NoneType" in refused(TypeError, table.at, None)
+
+
+# ---- checks of tensors -----------------------------------------------------------------------------------------------
+
+
+def f32(*shape: int) -> np.ndarray[Any, Any]:
+    return np.zeros(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((f32(20, 8), f32(20, 8), f32(20, 8).astype(np.float64)), TypeError, "argument C must be f32[M, N : ?, 1], got f64[20, 8 : 8, 1]: the dtype is f64, not f32"),
+        ((f32(20, 8), f32(20), f32(20, 8)), TypeError, "argument B must be f32[M, N : ?, 1], got f32[20 : 1]: the rank is 1, not 2"),
+        ((f32(20, 8), f32(21, 8), f32(20, 8)), ValueError, "argument B must be f32[M, N : ?, 1], got f32[21, 8 : 8, 1]: M is 20 in A but 21 in B"),
+        ((f32(20, 8), f32(20, 8), f32(8, 20).T), ValueError, "stride 1 is 20, not 1"),
+        ((f32(20, 8), f32(20, 8)[::-1], f32(20, 8)), ValueError, "argument B must be f32[M, N : ?, 1], got f32[20, 8 : -8, 1]: stride 0 is negative"),
+        ((f32(20, 8), f32(20, 8).astype(">f4"), f32(20, 8)), TypeError, "argument B must be f32[M, N : ?, 1]: its elements are byte-swapped (format '>f')"),
+        ((f32(20, 8), "x", f32(20, 8)), TypeError, "argument B must be f32[M, N : ?, 1], got a value of type str"),
+        ((f32(20, 8), None, f32(20, 8)), TypeError, "argument B must be f32[M, N : ?, 1], got a value of type NoneType"),
+        ((f32(20, 8), np.zeros((20, 8), "M8[s]"), f32(20, 8)), TypeError, "argument B must be f32[M, N : ?, 1]"),
+        ((f32(20, 8), np.zeros((20, 8), "f4,i4")["f0"], f32(20, 8)), ValueError, "stride 1 is 2, not 1"),
+        ((f32(20, 8), np.frombuffer(b"\0" * 644, np.uint8)[1:641].view(np.float32).reshape(20, 8), f32(20, 8)), ValueError, "which is not aligned to 4 bytes"),
+    ],
+)  # fmt: skip
+def test_vector_add_refused(table: Any, hip: FakeHip, arguments: tuple[Any, ...], error: type[Exception], text: str) -> None:
+    message = refused(error, table.vector_add, *arguments)
+    assert message.startswith("vector_add(): ")
+    assert text in message
+    assert hip.events("launch") == []
+
+
+def test_static(table: Any, hip: FakeHip) -> None:
+    table.static(f32(2, 3))
+    launched(hip)
+    message = refused(ValueError, table.static, f32(2, 4))
+    assert message == "static(): argument A must be f32[2, 3], got f32[2, 4 : 4, 1]: extent 1 is 4, not 3"
+
+
+def test_divisibility_names_and_alignment(table: Any, hip: FakeHip) -> None:
+    torch = pytest.importorskip("torch")
+    room = torch.zeros(64 * 128 + 64, dtype=torch.bfloat16)
+    start = (-room.data_ptr() % 16) // 2
+    b = room[start : start + 64 * 128].view(64, 128)[:, :16]
+    a = torch.zeros(3, 64, dtype=torch.bfloat16)[:, :16]
+    assert a.data_ptr() % 16 == 0
+    table.gemm(a, b)
+    assert launched(hip)["args"][1] == struct.pack("<iiq", 3, 16, 64).hex()
+    expected = "gemm(): argument A must be bf16[M, K%8 : lda%8, 1]@16"
+    odd = torch.zeros(3, 13, dtype=torch.bfloat16)
+    assert refused(ValueError, table.gemm, odd, b) == f"{expected}, got bf16[3, 13 : 13, 1]: extent 1 is 13, which is not divisible by 8"
+    ragged = torch.zeros(3, 18, dtype=torch.bfloat16)[:, :16]
+    assert "stride 0 is 18, which is not divisible by 8" in refused(ValueError, table.gemm, ragged, b)
+    assert "stride 0 is 16, not 128" in refused(ValueError, table.gemm, a, b.contiguous())
+    assert "K is 16 in A but 8 in B" in refused(ValueError, table.gemm, a, b[:, :8])
+    assert "which is not aligned to 16 bytes" in refused(ValueError, table.gemm, torch.zeros(3, 65, dtype=torch.bfloat16)[:, 1:17][:1], b)
+    assert "the dtype is i16, not bf16" in refused(TypeError, table.gemm, a.view(torch.int16), b)
+
+
+def test_extents_of_0_and_1(table: Any, hip: FakeHip) -> None:
+    one = np.lib.stride_tricks.as_strided(f32(8), (1, 1), (4 * 77, 4 * 99))
+    table.vector_add(one, one, one)
+    assert launched(hip)["args"][1][:16] == struct.pack("<ii", 1, 1).hex()
+    sliced = np.zeros((20, 132), np.float32)[:1, ::5][:, :1]
+    table.vector_add(sliced, sliced, sliced)
+    launched(hip)
+    empty = np.lib.stride_tricks.as_strided(f32(8), (0, 5), (4 * 3, 4 * 2))
+    table.vector_add(empty, empty, empty)
+    assert launched(hip)["args"][1][:16] == struct.pack("<ii", 0, 5).hex()
+
+
+def interface(shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: str = "<i4", key: str = "__cuda_array_interface__") -> Any:
+    return type("Array", (), {key: {"shape": shape, "strides": strides, "typestr": typestr, "data": (0x1000, False), "version": 3}})()
+
+
+def test_32_bits(table: Any, hip: FakeHip) -> None:
+    table.cube(interface((2, 3, 2**30 - 1), (0, 0, 4)))
+    launched(hip)
+    assert "extent 0 does not fit in 32 bits" in refused(OverflowError, table.cube, interface((2**31, 1, 1), (4, 4, 4)))
+    message = refused(OverflowError, table.cube, interface((2**16, 2**16, 1), None))
+    assert "the last element is more than 2^31 - 1 elements from the first, and the kernel was compiled for 32-bit strides" in message
+
+
+def test_views_of_narrow_floats(table: Any, hip: FakeHip) -> None:
+    for dtype in (np.int8, np.uint8):
+        table.narrow(np.zeros(3, dtype))
+        launched(hip)
+    assert "the dtype is i16, not f8e4m3fn" in refused(TypeError, table.narrow, np.zeros(3, np.int16))
+    assert "the dtype is u8, not bool" in refused(TypeError, table.flags, np.zeros(3, np.uint8))
+    table.flags(np.zeros(3, np.bool_))
+
+
+# ---- where tensors come from -----------------------------------------------------------------------------------------
+
+
+class OnlyDlpack:
+    """A producer without any other protocol; `modern` ones know max_version."""
+
+    def __init__(self, array: np.ndarray[Any, Any], *, modern: bool, device: tuple[int, int] = (1, 0)) -> None:
+        self.array, self.modern, self.device = array, modern, device
+        self.calls: list[dict[str, Any]] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        self.calls.append(kwargs)
+        if not self.modern and "max_version" in kwargs:
+            msg = "unexpected keyword argument 'max_version'"
+            raise TypeError(msg)
+        return self.array.__dlpack__(**{key: value for key, value in kwargs.items() if key == "max_version"})
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_dlpack(table: Any, hip: FakeHip, *, modern: bool) -> None:
+    array = f32(2, 3)
+    producer = OnlyDlpack(array, modern=modern)
+    table.static(producer)
+    assert launched(hip)["args"] == [address(array)]
+    assert producer.calls == ([{"max_version": (1, 3)}] if modern else [{"max_version": (1, 3)}, {}])
+    on_device = OnlyDlpack(array, modern=modern, device=(10, 0))
+    table.static(on_device)
+    assert on_device.calls[-1] == ({"max_version": (1, 3), "stream": -1} if modern else {"stream": -1})
+
+
+def test_read_only_dlpack(table: Any, hip: FakeHip) -> None:
+    array = f32(2, 3)
+    array.flags.writeable = False
+    table.static(OnlyDlpack(array, modern=True))
+    table.static(array)
+    assert len(hip.events("launch")) == 2
+    assert "readonly" in refused(BufferError, table.static, OnlyDlpack(array, modern=False))
+
+
+def test_dlpack_that_fails(table: Any) -> None:
+    class Broken:
+        def __dlpack__(self, **_: Any) -> Any:
+            return "no capsule"
+
+    class Raises:
+        def __dlpack__(self, **_: Any) -> Any:
+            msg = "not now"
+            raise RuntimeError(msg)
+
+    assert "argument A must be f32[2, 3]: its __dlpack__ did not return a DLPack capsule" in refused(BufferError, table.static, Broken())
+    assert refused(RuntimeError, table.static, Raises()) == "not now"
+
+
+def test_cuda_array_interface(table: Any, hip: FakeHip) -> None:
+    table.static(interface((2, 3), None, "<f4"))
+    assert launched(hip)["args"] == [struct.pack("<Q", 0x1000).hex()]
+    table.static(interface((2, 3), (12, 4), "<f4"))
+    launched(hip)
+    assert "byte-swapped" in refused(TypeError, table.static, interface((2, 3), None, ">f4"))
+    assert "typestr" in refused(TypeError, table.static, interface((2, 3), None, "f"))
+    assert "different lengths" in refused(TypeError, table.static, interface((2, 3), (4,), "<f4"))
+    broken = type("Array", (), {"__cuda_array_interface__": {"shape": (1,)}})()
+    assert "lacks data, shape or typestr" in refused(TypeError, table.static, broken)
+
+
+def test_extension_dtypes_of_numpy(table: Any, hip: FakeHip) -> None:
+    # What ml_dtypes makes: no buffer, a void typestr, and a dtype with a name.
+    class Array:
+        __array_interface__ = {"shape": (4,), "strides": None, "typestr": "<V1", "data": (0x40, False), "version": 3}
+        dtype = SimpleNamespace(name="float8_e4m3fn")
+
+    table.narrow(Array())
+    assert launched(hip)["args"][1] == struct.pack("<i", 4).hex()
+    Array.dtype = SimpleNamespace(name="int4")
+    assert "its dtype int4 is no dtype of a kernel" in refused(TypeError, table.narrow, Array())
+
+
+def test_torch(table: Any, hip: FakeHip) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(20, 132)[:, :100]
+    for given in (tensor, torch.nn.Parameter(torch.zeros(20, 100), requires_grad=False)):
+        table.vector_add(given, given, given)
+        assert launched(hip)["args"][1] == struct.pack("<iiq", 20, 100, given.stride(0)).hex()
+    assert "the dtype is f64, not f32" in refused(TypeError, table.vector_add, tensor, tensor.double(), tensor)
+    table.narrow(torch.zeros(3, dtype=torch.float8_e4m3fn))
+    assert "the dtype is f8e5m2, not f8e4m3fn" in refused(TypeError, table.narrow, torch.zeros(3, dtype=torch.float8_e5m2))
+    table.flags(torch.zeros(3, dtype=torch.bool))
+    wide = torch.empty(2**31, 1, 1, dtype=torch.int32, device="meta")
+    with pytest.raises(Exception, match=r"meta|extent 0"):
+        table.cube(wide)
+
+
+def test_references_are_given_back(table: Any) -> None:
+    array, producer = f32(2, 3), OnlyDlpack(f32(2, 3), modern=True)
+    gone = weakref.ref(array)
+    for _ in range(10):
+        table.static(array)
+        table.static(producer)
+        with pytest.raises(ValueError, match="extent"):
+            table.static(OnlyDlpack(f32(3, 3), modern=True))
+    held = weakref.ref(producer.array)
+    del array, producer
+    assert gone() is None
+    assert held() is None
+
+
+# ---- choosing a specialization ---------------------------------------------------------------------------------------
+
+
+def test_specializations(table: Any, hip: FakeHip) -> None:
+    a = f32(3)
+    table.choose(a)
+    assert launched(hip)["kernel"] == "choose_0_kernel"
+    table.choose(a, n=8)
+    assert launched(hip)["kernel"] == "choose_1_kernel"
+    table.choose(a.astype(np.int32))
+    assert launched(hip)["kernel"] == "choose_2_kernel"
+    assert refused(TypeError, table.choose, a.astype(np.int32), 8) == (
+        "choose(): the arguments fit none of the 3 specializations in this wheel:\n"
+        "  choose-f32-4: constexpr n is 8, not 4\n"
+        "  choose-f32-8: argument A must be f32[?], got i32[3 : 1]: the dtype is i32, not f32\n"
+        "  choose-i32-4: constexpr n is 8, not 4"
+    )
+    assert [item.name for item in table.choose.specializations] == ["choose-f32-4", "choose-f32-8", "choose-i32-4"]
+    assert table.choose.specializations[2].targets == ("gfx942",)
+    assert table.choose.specializations[2].arguments == {"A": "i32[?]"}
+
+
+# ---- a launcher as a Python callable ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "text"),
+    [
+        ((), {}, "vector_add() missing 3 required positional arguments: 'A', 'B', and 'C'"),
+        ((1,), {"B": 2}, "vector_add() missing 1 required positional argument: 'C'"),
+        ((1, 2, 3, 4, 5), {}, "vector_add() takes from 3 to 4 positional arguments but 5 were given"),
+        ((1,), {"A": 2}, "vector_add() got multiple values for argument 'A'"),
+        ((1, 2, 3), {"D": 2}, "vector_add() got an unexpected keyword argument 'D'"),
+    ],
+)
+def test_binding_errors(table: Any, args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> None:
+    def vector_add(A: Any, B: Any, C: Any, stream: Any = None) -> None:  # noqa: N803
+        del A, B, C, stream
+
+    assert refused(TypeError, table.vector_add, *args, **kwargs) == text
+    assert refused(TypeError, vector_add, *args, **kwargs).rpartition(".")[2] == text
+
+
+def test_kinds_of_parameters(table: Any, hip: FakeHip) -> None:
+    table.only(1, b=2, d=3)
+    assert launched(hip)["args"] == [struct.pack("<i", value).hex() for value in (1, 2, 7, 3)]
+    table.only(1, **{"".join(["", "b"]): 2, "".join("d"): 3, "c": 4})
+    assert launched(hip)["args"] == [struct.pack("<i", value).hex() for value in (1, 2, 4, 3)]
+    assert "positional-only arguments passed as keyword arguments: 'a'" in refused(TypeError, table.only, a=1, b=2, d=3)
+    assert refused(TypeError, table.only, 1, 2) == "only() missing 1 required keyword-only argument: 'd'"
+    assert refused(TypeError, table.only, 1, 2, 3) == "only() takes 2 positional arguments but 3 were given"
+
+
+def test_introspection(table: Any) -> None:
+    launcher = table.vector_add
+    assert (launcher.__name__, launcher.__qualname__, launcher.__module__) == ("vector_add", "vector_add", "fake_kernels.table")
+    assert launcher.__doc__ == "Add."
+    assert str(inspect.signature(launcher)) == "(A, B, C, stream=None)"
+    assert repr(launcher) == "<FlyDSL launcher fake_kernels.table.vector_add>"
+    assert pickle.loads(pickle.dumps(launcher)) is launcher
+    assert copy.deepcopy(launcher) is launcher
+    assert weakref.ref(launcher)() is launcher
+    assert callable(launcher)
+    assert table.__flydsl__.launcher("vector_add") is launcher
+    launcher.note = 5
+    assert launcher.note == 5
+    import functools  # noqa: PLC0415
+    import pydoc  # noqa: PLC0415
+
+    assert "Add." in pydoc.render_doc(launcher)
+    assert functools.wraps(launcher)(lambda: None).__name__ == "vector_add"
+    assert functools.partial(launcher, 1).func is launcher
+    assert launcher.__call__ is not None

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of gfx processors, and the names that are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from flydsl_build.errors import ConfigError
+from flydsl_build.targets import GENERIC_TARGETS, TARGETS, parse_target, target_of_machine
+
+KNOWN = "Known: " + ", ".join(TARGETS) + "."
+
+# What lld wrote into code objects that the LLVM inside FlyDSL 0.5.0 compiled.
+SEEN_E_FLAGS = {
+    "gfx90a": 0x53F,
+    "gfx90c": 0x132,
+    "gfx942": 0x54C,
+    "gfx950": 0x54F,
+    "gfx1010": 0x133,
+    "gfx1011": 0x134,
+    "gfx1012": 0x135,
+    "gfx1013": 0x142,
+    "gfx1030": 0x36,
+    "gfx1031": 0x37,
+    "gfx1032": 0x38,
+    "gfx1033": 0x39,
+    "gfx1034": 0x3E,
+    "gfx1035": 0x3D,
+    "gfx1036": 0x45,
+    "gfx1100": 0x41,
+    "gfx1101": 0x46,
+    "gfx1102": 0x47,
+    "gfx1103": 0x44,
+    "gfx1150": 0x43,
+    "gfx1151": 0x4A,
+    "gfx1152": 0x55,
+    "gfx1153": 0x58,
+    "gfx1154": 0x57,
+    "gfx1170": 0x5D,
+    "gfx1171": 0x5E,
+    "gfx1172": 0x5C,
+    "gfx1200": 0x48,
+    "gfx1201": 0x4E,
+    "gfx1250": 0x449,
+    "gfx1251": 0x45A,
+    "gfx9-4-generic": 0x0100055F,
+    "gfx10-3-generic": 0x01000053,
+    "gfx11-generic": 0x01000054,
+    "gfx12-generic": 0x01000059,
+}
+
+
+def test_e_flags() -> None:
+    assert {name: target.e_flags for name, target in TARGETS.items()} == SEEN_E_FLAGS
+
+
+def test_machines_are_unique() -> None:
+    assert [target_of_machine(target.e_flags) for target in TARGETS.values()] == list(TARGETS.values())
+    assert target_of_machine(0) is None
+
+
+def test_wavefronts_and_lds() -> None:
+    for name, target in TARGETS.items():
+        assert target.wavefront_size == (64 if name.startswith("gfx9") else 32)
+    assert {name: target.lds_limit for name, target in TARGETS.items() if target.lds_limit != 65536} == {
+        "gfx950": 163840,
+        "gfx1250": 327680,
+        "gfx1251": 327680,
+    }
+
+
+def test_generic_targets() -> None:
+    assert {name: TARGETS[name].chip for name in GENERIC_TARGETS} == {
+        "gfx9-4-generic": "gfx942",
+        "gfx10-3-generic": "gfx1030",
+        "gfx11-generic": "gfx1100",
+        "gfx12-generic": "gfx1201",
+    }
+    for name in GENERIC_TARGETS:
+        generic = TARGETS[name]
+        assert generic.is_generic
+        assert set(generic.members) == {target.name for target in TARGETS.values() if target.generic == name}
+        members = [TARGETS[member] for member in generic.members]
+        assert generic.lds_limit == min(member.lds_limit for member in members)
+        assert generic.vgpr_total == min(member.vgpr_total for member in members)
+    assert TARGETS["gfx942"].chip == "gfx942"
+    assert not TARGETS["gfx942"].is_generic
+
+
+@pytest.mark.parametrize(
+    ("name", "vgprs", "waves"),
+    [
+        ("gfx942", 0, 8),
+        ("gfx942", 64, 8),
+        ("gfx942", 65, 7),
+        ("gfx942", 512, 1),
+        ("gfx1010", 1, 20),
+        ("gfx1030", 144, 7),
+        ("gfx1030", 145, 6),
+        ("gfx1100", 96, 16),
+        ("gfx1100", 216, 7),
+        ("gfx1100", 217, 6),
+        ("gfx1250", 1024, 1),
+    ],
+)
+def test_occupancy(name: str, vgprs: int, waves: int) -> None:
+    assert TARGETS[name].occupancy(vgprs) == waves
+
+
+def test_parse() -> None:
+    assert [parse_target(name, "K").name for name in TARGETS] == list(TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", f"K: an architecture name is empty\n    -> {KNOWN}"),
+        ("  ", f"K: an architecture name is empty\n    -> {KNOWN}"),
+        ("gfx 942", 'K: "gfx 942" is not an architecture name: it has blanks\n    -> write "gfx942"'),
+        (" gfx942", 'K: " gfx942" is not an architecture name: it has blanks\n    -> write "gfx942"'),
+        ("GFX942", 'K: "GFX942" is not an architecture name: these are lower case\n    -> write "gfx942"'),
+        ("gfx9999", f'K: unknown architecture "gfx9999"\n    -> Did you mean "gfx950"? {KNOWN}'),
+        ("mi300", f'K: unknown architecture "mi300"\n    -> {KNOWN}'),
+        ("sm_90", f'K: "sm_90": NVIDIA targets are not supported; FlyDSL compiles for AMD gfx processors\n    -> {KNOWN}'),
+        (
+            "gfx942:xnack+",
+            'K: "gfx942:xnack+": feature suffixes are not supported at build: FlyDSL\'s LLVM ignores ":xnack+" and leaves the feature '
+            '"any", so one code object serves all settings\n    -> write "gfx942"',
+        ),
+        ("gfx9999:xnack+", f'K: unknown architecture "gfx9999:xnack+"\n    -> Did you mean "gfx950"? {KNOWN}'),
+        (
+            "native",
+            f'K: "native" is not an architecture name: the build machine is not probed and there is no default list\n    -> {KNOWN}',
+        ),
+        ("gfx940", 'K: "gfx940" was a pre-production chip and is no longer in LLVM\n    -> write "gfx942"'),
+        ("gfx908", f'K: "gfx908" is older than gfx90a, the oldest processor supported\n    -> {KNOWN}'),
+        (
+            "gfx1310",
+            f'K: "gfx1310" is not supported: FlyDSL takes its wavefront for 64 lanes, LLVM compiles it with 32\n    -> {KNOWN}',
+        ),
+        (
+            "gfx12-5-generic",
+            'K: "gfx12-5-generic" is not one of the supported generic targets\n'
+            "    -> Supported: gfx9-4-generic, gfx10-3-generic, gfx11-generic, gfx12-generic.",
+        ),
+    ],
+)
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_target(text, "K")
+    assert str(caught.value) == message

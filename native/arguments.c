@@ -256,7 +256,7 @@ enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_
                       tensor->device_id, FDR_MAX_DEVICES - 1);
     }
     *device = tensor->device_id;
-    first = (int32_t)i;
+    first = first < 0 ? (int32_t)i : first;
   }
   return FDR_OK;
 }

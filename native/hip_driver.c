@@ -208,7 +208,7 @@ static struct fdr_driver table = {
 };
 
 enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_driver **driver) {
-  // The handle is never closed: HIP does not survive being unmapped.
+  // Once HIP has been initialised, the handle is never closed: HIP does not survive being unmapped.
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | (mapped_only ? RTLD_NOLOAD : 0));
   if (!library) {
     const char *why = dlerror();
@@ -217,11 +217,13 @@ enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_
   for (size_t i = 0; i < sizeof entry_points / sizeof *entry_points; i++) {
     void *symbol = dlsym(library, entry_points[i].name);
     if (!symbol && entry_points[i].required) {
+      dlclose(library); // or it would count as the copy that the process already has
       return fdr_fail(FDR_DRIVER, "%s has no symbol %s", path, entry_points[i].name);
     }
     memcpy((char *)&hip + entry_points[i].offset, &symbol, sizeof symbol);
   }
   if (!hip.properties_r0600 && !hip.properties_r0000) {
+    dlclose(library);
     return fdr_fail(FDR_DRIVER, "%s has no symbol hipGetDeviceProperties", path);
   }
   table.device_count = hip.device_count;

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.backend.pipeline import Project
     from flydsl_build.backend.placement import Placement
-    from flydsl_build.compile.jobs import CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
+    from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
     from flydsl_build.compile.toolchain import Linker
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
@@ -187,7 +187,7 @@ def _code_object(data: bytes, offset: int) -> CodeObject:
         offset=offset,
         size=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
-        e_flags=code.elf.flags,
+        e_flags=code.elf.e_flags,
         kernels=manifest_kernels(code),
     )
 
@@ -222,16 +222,13 @@ def _link_library(results: Sequence[JobResult], linker: Linker, path: Path, faul
 
 
 def _bitcode(results: Sequence[JobResult]) -> tuple[Bitcode, ...]:
-    uses: dict[tuple[str, str], list[str]] = {}
-    found = {}
+    targets: dict[BitcodeUse, list[str]] = {}
     for result in results:
-        for built in result.code_objects:
-            for use in built.bitcode:
-                uses.setdefault((use.name, use.sha256), []).append(result.target)
-                found[use.name, use.sha256] = use
+        for use in (use for built in result.code_objects for use in built.bitcode):
+            targets.setdefault(use, []).append(result.target)
     return tuple(
-        Bitcode(file=name, sha256=sha256, size=found[name, sha256].size, code_object_version=found[name, sha256].abi, targets=tuple(targets))
-        for (name, sha256), targets in uses.items()
+        Bitcode(file=use.file, sha256=use.sha256, size=use.size, code_object_version=use.abi, targets=tuple(dict.fromkeys(names)))
+        for use, names in targets.items()
     )
 
 

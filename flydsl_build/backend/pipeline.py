@@ -94,7 +94,7 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
         ]
         faults = FaultCollector()
         for module in modules:
-            faults.extend(verify_package(module.folder, [module.placement.manifest_name]))
+            faults.extend(verify_package(module.folder))
         faults.raise_if_any(VerifyError)
         written = _install(modules, project)
     for module in modules:

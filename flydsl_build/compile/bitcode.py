@@ -450,17 +450,26 @@ class _Bitstream:
         window = _WINDOW.unpack_from
         more = 1 << (width - 1)
         mask = more - 1
+        # Where the value's last chunk may begin so that it still ends in the window.
+        last = (_WINDOW_BITS // width - 1) * (width - 1)
         for _ in range(count):
             if pos > end:
                 raise _truncated()
             bits = window(data, pos >> 3)[0] >> (pos & 7)
+            value = bits & mask
+            start = pos
+            pos += width
+            shift = width - 1
+            while bits & more and shift <= last:
+                bits >>= width
+                value |= (bits & mask) << shift
+                pos += width
+                shift += width - 1
             if bits & more or width > _WINDOW_BITS:
-                self._pos = pos
+                # Longer than the window.
+                self._pos = start
                 value = self._vbr(width)
                 pos = self._pos
-            else:
-                value = bits & mask
-                pos += width
             if wanted:
                 values.append(value)
         self._pos = pos

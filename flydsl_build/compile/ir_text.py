@@ -144,7 +144,7 @@ class _Reader:
                 if brackets < 0:
                     raise self._error(offset, f"{text!r} closes nothing")
             elif not brackets:
-                if kind == "word" and text in _STARTS and not (text == "target" and self._text[self._pos : self._pos + 1] == "("):
+                if kind == "word" and text in _STARTS and self._begins_statement(text):
                     if current:
                         yield current
                     current = []
@@ -169,6 +169,11 @@ class _Reader:
             raise self._error(len(self._text), "a bracket is not closed; the file is truncated")
         if current:
             yield current
+
+    def _begins_statement(self, word: str) -> bool:
+        """Whether the word just read is no target type, `target("…")`, and no key of a summary, `^0 = module: (…)`."""
+        following = self._text[self._pos : self._pos + 1]
+        return following != ":" and (word != "target" or following != "(")
 
     def _skip(self, pattern: re.Pattern[str], offset: int, what: str) -> None:
         """Go on behind the bracket that closes the one at `offset`."""

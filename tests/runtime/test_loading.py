@@ -32,7 +32,7 @@ ONE = [{"name": "one", "parameters": {"x": {}}, "specializations": [{"arguments"
 def fresh(package: Package, hip: FakeHip, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Write and import a module of its own for the test; `init` functions are given as callables."""
     hip.clear()
-    name = f"m_{request.node.name.replace('[', '_').replace(']', '').replace('-', '_').replace('.', '_')}"
+    name = "m_" + hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
 
     def make(*init: Any, suffix: str = "", **options: Any) -> Any:
         inits = sys.modules.setdefault(f"inits_{name}", type(sys)(f"inits_{name}"))
@@ -490,6 +490,7 @@ class TestImport:
             "print(new)\nprint('libamdhip64' in open('/proc/self/maps').read())"
         )
         expected = [
+            "__future__",
             "fake_kernels",
             *(f"fake_kernels._flydsl{n}" for n in ("", ".runtime", ".runtime._native", ".runtime.driver", ".runtime.errors", ".runtime.launcher")),
             *(f"fake_kernels._flydsl.runtime.{n}" for n in ("module", "process")),
@@ -519,7 +520,8 @@ class TestImport:
 
     def test_no_device(self, run_python: Any) -> None:
         lines = self.check(run_python, self.CALL, targets="")
-        assert lines[0] == "NoDeviceError there is no HIP device: hipInit of libamdhip64.so.7: hipErrorNoDevice (HIP error 100); tried:"
+        assert lines[0].startswith("NoDeviceError there is no HIP device: hipInit of ")
+        assert lines[0].endswith("libamdhip64.so.7: hipErrorNoDevice (HIP error 100); tried:")
         assert lines[-1] == "False False"
 
     def test_unsupported_device(self, run_python: Any) -> None:

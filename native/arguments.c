@@ -125,28 +125,36 @@ static enum fdr_code wrong(const struct check *check, enum fdr_code code, const 
 
 // ---- checks ---------------------------------------------------------------------------------------------------------
 
-static enum fdr_code check_dim(const struct check *check, const struct fdr_dim *dim, const char *what, int d,
-                               int64_t value) {
+static enum fdr_code explain_dim(const struct check *check, const struct fdr_dim *dim, const char *what, int d,
+                                 int64_t value) {
   if (dim->size >= 0) {
-    return value == dim->size ? FDR_OK
-                              : wrong(check, FDR_VALUE, "%s %d is %" PRId64 ", not %" PRId64, what, d, value, dim->size);
+    return wrong(check, FDR_VALUE, "%s %d is %" PRId64 ", not %" PRId64, what, d, value, dim->size);
   }
   if (value & (int64_t)(dim->divisor - 1)) {
     return wrong(check, FDR_VALUE, "%s %d is %" PRId64 ", which is not divisible by %u", what, d, value, dim->divisor);
   }
+  const struct fdr_name_value *known = &check->names[dim->name];
+  return wrong(check, FDR_VALUE, "%s is %" PRId64 " in %s but %" PRId64 " in %s", check->table->names[dim->name],
+               known->value, check->table->arguments[known->argument].label, value, check->argument->label);
+}
+
+// On the path of every call, so it only says whether; explain_dim() says why.
+static inline bool fits_dim(const struct check *check, const struct fdr_dim *dim, int64_t value) {
+  if (dim->size >= 0) {
+    return value == dim->size;
+  }
+  if (value & (int64_t)(dim->divisor - 1)) {
+    return false;
+  }
   if (dim->name < 0) {
-    return FDR_OK;
+    return true;
   }
   struct fdr_name_value *known = &check->names[dim->name];
   if (known->argument < 0) {
     known->value = value;
     known->argument = (int32_t)(check->argument - check->table->arguments);
-    return FDR_OK;
   }
-  return value == known->value
-             ? FDR_OK
-             : wrong(check, FDR_VALUE, "%s is %" PRId64 " in %s but %" PRId64 " in %s", check->table->names[dim->name],
-                     known->value, check->table->arguments[known->argument].label, value, check->argument->label);
+  return value == known->value;
 }
 
 static enum fdr_code check_pointer(const struct check *check, uintptr_t address) {
@@ -155,6 +163,18 @@ static enum fdr_code check_pointer(const struct check *check, uintptr_t address)
                  check->argument->align);
   }
   return FDR_OK;
+}
+
+static bool reaches_within_32_bits(const struct fdr_dltensor *tensor) {
+  int64_t last = 0, reach; // the offset of the last element from the first
+  for (int d = 0; d < tensor->rank; d++) {
+    int64_t steps = tensor->shape[d] - 1;
+    if (steps &&
+        (__builtin_mul_overflow(steps, tensor->strides[d], &reach) || __builtin_add_overflow(last, reach, &last))) {
+      return false;
+    }
+  }
+  return last <= INT32_MAX;
 }
 
 static enum fdr_code check_tensor(const struct check *check) {
@@ -172,37 +192,35 @@ static enum fdr_code check_tensor(const struct check *check) {
   }
   bool empty = false;
   for (int d = 0; d < tensor->rank; d++) {
-    enum fdr_code failed = check_dim(check, &argument->shape[d], "extent", d, tensor->shape[d]);
-    if (failed) {
-      return failed;
+    int64_t extent = tensor->shape[d];
+    if (!fits_dim(check, &argument->shape[d], extent)) {
+      return explain_dim(check, &argument->shape[d], "extent", d, extent);
     }
-    empty |= tensor->shape[d] == 0;
+    if (extent > INT32_MAX) {
+      return wrong(check, FDR_OVERFLOW, "extent %d does not fit in 32 bits", d);
+    }
+    empty |= extent == 0;
   }
   if (empty) {
     return FDR_OK; // nothing is read, so neither strides nor address mean anything
   }
-  int64_t last = 0; // the largest offset from the first element
-  bool wide = false;
   for (int d = 0; d < tensor->rank; d++) {
     if (tensor->shape[d] == 1) {
       continue; // never multiplied by anything but 0; frameworks put any value there
     }
-    int64_t stride = tensor->strides[d], reach;
-    enum fdr_code failed = check_dim(check, &argument->strides[d], "stride", d, stride);
-    if (failed) {
-      return failed;
+    int64_t stride = tensor->strides[d];
+    if (!fits_dim(check, &argument->strides[d], stride)) {
+      return explain_dim(check, &argument->strides[d], "stride", d, stride);
     }
     if (stride < 0) {
       return wrong(check, FDR_VALUE, "stride %d is negative", d);
     }
-    wide |= __builtin_mul_overflow(tensor->shape[d] - 1, stride, &reach) || __builtin_add_overflow(last, reach, &last);
-    if (tensor->shape[d] > INT32_MAX) {
-      return wrong(check, FDR_OVERFLOW, "extent %d does not fit in 32 bits", d);
-    }
   }
-  if (argument->offsets_32 && (wide || last > INT32_MAX)) {
-    return wrong(check, FDR_OVERFLOW, "the last element is more than 2^31 - 1 elements from the first, and the kernel was "
-                                      "compiled for 32-bit strides");
+  if (argument->offsets_32 && !reaches_within_32_bits(tensor)) {
+    return wrong(
+        check, FDR_OVERFLOW,
+        "the last element is more than 2^31 - 1 elements from the first, and the kernel was compiled for 32-bit "
+        "strides");
   }
   return check_pointer(check, address_of(tensor));
 }

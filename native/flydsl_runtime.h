@@ -166,8 +166,8 @@ struct fdr_table {
   const char **names;
 };
 
-// The value of one argument: a tensor's view (also where a tensor was given for a pointer), or else the bits of a pointer,
-// scalar or stream in the low bytes.
+// The value of one argument: a tensor's view (also where a tensor was given for a pointer), or else the bits of a
+// pointer, scalar or stream in the low bytes.
 struct fdr_value {
   const struct fdr_dltensor *tensor;
   uint64_t bits;

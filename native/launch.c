@@ -7,8 +7,7 @@
 
 static enum fdr_code refuse(struct fdb_call *call, const struct fdr_kernel *kernel, const char *what,
                             const int64_t size[3], const char *rule) {
-  return fdr_fail(FDR_LAUNCH,
-                  "launch of kernel %s on %s (device %d): %s (%" PRId64 ", %" PRId64 ", %" PRId64 ") %s",
+  return fdr_fail(FDR_LAUNCH, "launch of kernel %s on %s (device %d): %s (%" PRId64 ", %" PRId64 ", %" PRId64 ") %s",
                   kernel->symbol, call->loaded->target, call->loaded->device, what, size[0], size[1], size[2], rule);
 }
 
@@ -48,8 +47,7 @@ static enum fdr_code check_dims(struct fdb_call *call, const struct fdr_kernel *
   return FDR_OK;
 }
 
-static enum fdr_code launch(struct fdb_call *call, int32_t index, const int64_t config[10], void **args,
-                            void *stream) {
+static enum fdr_code launch(struct fdb_call *call, int32_t index, const int64_t config[10], void **args, void *stream) {
   if (index < 0 || (uint32_t)index >= call->entry->kernel_count) {
     return fdr_fail(FDR_LAUNCH, "the launcher library asks for kernel %d of %u", index, call->entry->kernel_count);
   }

@@ -28,8 +28,8 @@ struct parameter {
 // Where an argument of a specialization is found in the bound parameters.
 struct source {
   int parameter;
-  int view;       // index among the tensor views of a call, -1 for other kinds
-  PyObject *path; // tuple of attribute names inside a struct
+  int view;         // index among the tensor views of a call, -1 for other kinds
+  PyObject *path;   // tuple of attribute names inside a struct
   Py_ssize_t depth; // its length; 0 for the parameter itself
 };
 
@@ -43,7 +43,7 @@ struct specialization {
   struct source *sources;
   struct constant *constants;
   int constant_count;
-  int index; // among all specializations of the module
+  int index;  // among all specializations of the module
   int stream; // the argument that is the stream, or -1
   const char *name;
 };
@@ -62,7 +62,8 @@ typedef struct {
   PyObject ob_base;
   vectorcall_function vectorcall;
   PyObject *dict, *weakrefs;
-  PyObject *handle; // the Python object of the module: `_describe(name)`, `_open_driver()`, `_load_for_call(device, stream)`
+  PyObject
+      *handle; // the Python object of the module: `_describe(name)`, `_open_driver()`, `_load_for_call(device, stream)`
   ModuleObject *module;
   PyObject *name;
   const char *name_text;
@@ -141,10 +142,9 @@ static int describe_argument(struct launcher_table *table, struct specialization
   argument->kind = (enum fdr_argument_kind)kind;
   argument->offsets_32 = offsets_32;
   bool has_view = kind == FDR_TENSOR || kind == FDR_POINTER;
-  if (kind < FDR_TENSOR || kind > FDR_STREAM || source->parameter < 0 ||
-      source->parameter >= table->parameter_count || has_view != (source->view >= 0) ||
-      source->view >= table->view_count || stride_rank != argument->rank || !argument->align ||
-      (argument->align & (argument->align - 1))) {
+  if (kind < FDR_TENSOR || kind > FDR_STREAM || source->parameter < 0 || source->parameter >= table->parameter_count ||
+      has_view != (source->view >= 0) || source->view >= table->view_count || stride_rank != argument->rank ||
+      !argument->align || (argument->align & (argument->align - 1))) {
     PyErr_SetString(PyExc_ValueError, "an argument is out of range");
     return -1;
   }
@@ -201,8 +201,8 @@ static int describe_slot(struct specialization *made, uint32_t i, PyObject *item
       describe_slot_dims(stride_dims, rank, slot->stride_dims, &slot->stride_count) < 0) {
     return -1;
   }
-  uint32_t needed = kind == FDR_SLOT_LAYOUT   ? (uint32_t)(slot->shape_count * slot->shape_bytes +
-                                                         slot->stride_count * slot->stride_bytes)
+  uint32_t needed = kind == FDR_SLOT_LAYOUT
+                        ? (uint32_t)(slot->shape_count * slot->shape_bytes + slot->stride_count * slot->stride_bytes)
                     : kind == FDR_SLOT_SCALAR ? (made->table.arguments[slot->argument].dtype & 0xff) / 8
                                               : 8;
   if (slot->size != needed) {
@@ -625,16 +625,14 @@ static const struct fdr_driver *open_driver(const struct call *call) {
   return driver;
 }
 
-static const struct fdr_loaded *load(const struct call *call, const struct specialization *specialization,
-                                     int device) {
+static const struct fdr_loaded *load(const struct call *call, const struct specialization *specialization, int device) {
   unsigned long long stream = specialization->stream < 0 ? 0 : call->values[specialization->stream].bits;
   PyObject *result = PyObject_CallMethod(call->self->handle, "_load_for_call", "iK", device, stream);
   if (!result) {
     return NULL;
   }
   Py_DECREF(result);
-  const struct fdr_loaded *loaded =
-      atomic_load_explicit(&call->self->module->loaded[device], memory_order_acquire);
+  const struct fdr_loaded *loaded = atomic_load_explicit(&call->self->module->loaded[device], memory_order_acquire);
   if (!loaded || loaded->generation != fdr_generation()) {
     PyErr_SetString(PyExc_RuntimeError, "the module was not loaded");
     return NULL;
@@ -701,8 +699,7 @@ static enum outcome try_specialization(const struct call *call, const struct spe
     fdr_fail(FDR_VALUE, "device %d is current; this run time serves devices 0 to %d", device, FDR_MAX_DEVICES - 1);
     return raise_last_error(call);
   }
-  const struct fdr_loaded *loaded =
-      atomic_load_explicit(&call->self->module->loaded[device], memory_order_acquire);
+  const struct fdr_loaded *loaded = atomic_load_explicit(&call->self->module->loaded[device], memory_order_acquire);
   if (!loaded || loaded->generation != fdr_generation()) {
     if (!(loaded = load(call, specialization, device))) {
       return RAISED;
@@ -878,14 +875,10 @@ static PyGetSetDef launcher_getset[] = {
 };
 
 static PyType_Slot launcher_slots[] = {
-    {Py_tp_new, launcher_new},
-    {Py_tp_dealloc, launcher_dealloc},
-    {Py_tp_traverse, launcher_traverse},
-    {Py_tp_clear, launcher_clear},
-    {Py_tp_call, launcher_call},
-    {Py_tp_members, launcher_members},
-    {Py_tp_getset, launcher_getset},
-    {0, NULL},
+    {Py_tp_new, launcher_new},           {Py_tp_dealloc, launcher_dealloc},
+    {Py_tp_traverse, launcher_traverse}, {Py_tp_clear, launcher_clear},
+    {Py_tp_call, launcher_call},         {Py_tp_members, launcher_members},
+    {Py_tp_getset, launcher_getset},     {0, NULL},
 };
 
 static PyTypeObject *make_type(PyObject *module, const char *name, size_t size, unsigned flags, PyType_Slot *slots) {

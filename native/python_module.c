@@ -331,11 +331,8 @@ static int execute(PyObject *module) {
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_native",
-    .m_doc = "The native run time of FlyDSL kernel wheels.",
-    .m_methods = methods,
-    .m_slots = slots,
+    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "The native run time of FlyDSL kernel wheels.",
+    .m_methods = methods,  .m_slots = slots,
 };
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

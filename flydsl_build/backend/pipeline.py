@@ -7,6 +7,7 @@ launcher libraries, stubs. Everything is made in a temporary folder and moved in
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flydsl_build.backend.assemble import AssembledModule
+    from flydsl_build.compile.jobs import JobResult
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
 
@@ -68,7 +70,7 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
     placements = _placements(specializations, project)
     with safe_temporary_folder() as temporary:
         folder = Path(temporary)
-        jobs = plan_jobs(specializations, settings, folder / "jobs")
+        jobs = plan_jobs(specializations, settings, _made(folder / "jobs"))
         toolkit, linker = make_toolkit(_made(folder / "toolkit"), lld=settings.lld, rocm_path=settings.rocm_path)
         pool = PoolSettings(
             workers=settings.jobs or os.cpu_count() or 1,
@@ -77,6 +79,11 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
         )
         _say(f"compiling {len(specializations)} specializations in {len(jobs)} jobs, linker {toolkit.linker}")
         results = run_jobs(jobs, pool)
+        # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
+        more = plan_axis_jobs(jobs, results, settings, _made(folder / "axis-jobs"))
+        if more:
+            _say(f"compiling {len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
+            results += run_jobs(more, pool)
         for warning in dict.fromkeys(warning for result in results for warning in result.warnings):
             _say(f"warning: {warning}")
         modules = [
@@ -105,32 +112,65 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
 
 
 def plan_jobs(specializations: Sequence[Specialization], settings: Settings, folder: Path) -> list[Job]:
-    """Return one job for each declared module and target, in order of declaration."""
+    """Return one job for each declared module and target, in order of declaration.
+
+    Every axis has its first value in them, but for specializations that name the value themselves.
+    """
+    defaults = {axis.name: axis.values[0] for axis in settings.axes}
+    groups: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Specialization]] = {}
+    for one in specializations:
+        axes = tuple({**defaults, **dict(one.axes)}.items())
+        for target in one.targets:
+            groups.setdefault((one.module, target, axes), []).append(one)
+    return [
+        _job(module, target, axes, members, settings, folder / str(number))
+        for number, ((module, target, axes), members) in enumerate(groups.items())
+    ]
+
+
+def plan_axis_jobs(jobs: Sequence[Job], results: Sequence[JobResult], settings: Settings, folder: Path) -> list[Job]:
+    """Return the jobs for all values of the axes that the first jobs' kernels turned out to depend on."""
+    values = {axis.name: axis.values for axis in settings.axes}
+    groups: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Specialization]] = {}
+    for job, result in zip(jobs, results, strict=True):
+        declared = {one.name: one for one in job.specializations}
+        for built in result.specializations:
+            specialization = declared[built.name]
+            free = [name for name in built.axes if name not in dict(specialization.axes)]
+            for combination in itertools.product(*(values[name] for name in free)):
+                axes = tuple({**dict(job.axes), **dict(zip(free, combination, strict=True))}.items())
+                if axes != job.axes:
+                    groups.setdefault((job.module, job.target, axes), []).append(specialization)
+    return [
+        _job(module, target, axes, members, settings, folder / str(number))
+        for number, ((module, target, axes), members) in enumerate(groups.items())
+    ]
+
+
+def _job(  # noqa: PLR0913
+    module: str,
+    target: str,
+    axes: tuple[tuple[str, str], ...],
+    members: Sequence[Specialization],
+    settings: Settings,
+    output: Path,
+) -> Job:
     rules = tuple(
         ExternRule(
             symbol=one.symbol, where=one.where, bitcode=one.bitcode, globals=one.globals, init=one.init, compatible=one.compatible
         )
         for one in settings.externs
     )
-    jobs = []
-    modules = dict.fromkeys(one.module for one in specializations)
-    for module in modules:
-        members = [one for one in specializations if one.module == module]
-        targets = dict.fromkeys(target for one in members for target in one.targets)
-        for target in targets:
-            output = folder / f"{module}-{target}"
-            jobs.append(
-                Job(
-                    module=module,
-                    target=target,
-                    output=str(_made(output)),
-                    specializations=tuple(one for one in members if target in one.targets),
-                    project=str(settings.project_dir),
-                    externs=rules,
-                    environment=tuple(settings.env.items()),
-                )
-            )
-    return jobs
+    return Job(
+        module=module,
+        target=target,
+        output=str(_made(output)),
+        specializations=tuple(members),
+        axes=axes,
+        project=str(settings.project_dir),
+        externs=rules,
+        environment=tuple(settings.env.items()),
+    )
 
 
 def _made(folder: Path) -> Path:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,8 +14,23 @@ if TYPE_CHECKING:
 
 __all__ = ["extern_files"]
 
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+
 
 def extern_files(settings: Settings, project: Path) -> list[str]:
-    """Return the bitcode files that the externs of the table name, for every target and axis value, relative to the project."""
-    del settings, project
-    return []
+    """Return the bitcode files that extern and environment tables name, relative to the project.
+
+    A placeholder stands for any text: a source distribution serves builds for targets that this one does not ask for.
+    Files that only a function of the author's can name are for MANIFEST.in.
+    """
+    texts = [text for extern in settings.externs for text in extern.bitcode if not extern.is_function(text)]
+    texts += list(settings.env.values())
+    found: dict[str, None] = {}
+    for text in texts:
+        if not text or text.startswith(("/", "..")) or "\0" in text:
+            continue
+        pattern = _PLACEHOLDER.sub("*", glob.escape(text))
+        for path in sorted(project.glob(pattern)):
+            if path.is_file():
+                found[path.relative_to(project).as_posix()] = None
+    return list(found)

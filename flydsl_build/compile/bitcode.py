@@ -74,11 +74,10 @@ _MODULE_TRIPLE: Final = 2
 _MODULE_DATALAYOUT: Final = 3
 _MODULE_GLOBALVAR: Final = 7
 _MODULE_FUNCTION: Final = 8
-_MODULE_ALIAS_OLD: Final = 9
 _MODULE_ALIAS: Final = 14
 _MODULE_IFUNC: Final = 18
 _MODULE_VALUES: Final = frozenset({_MODULE_GLOBALVAR, _MODULE_FUNCTION, _MODULE_ALIAS, _MODULE_IFUNC})
-_MODULE_KEPT: Final = _MODULE_VALUES | {_MODULE_VERSION, _MODULE_TRIPLE, _MODULE_DATALAYOUT, _MODULE_ALIAS_OLD}
+_MODULE_KEPT: Final = _MODULE_VALUES | {_MODULE_VERSION, _MODULE_TRIPLE, _MODULE_DATALAYOUT}
 _VERSION_WITH_STRTAB: Final = 2
 
 _CST_SETTYPE: Final = 1
@@ -161,9 +160,7 @@ def read_bitcode(data: bytes, *, name: str) -> IRModule:
     producer: str | None = None
     for block in stream.top_level():
         if block.id == _IDENTIFICATION and module is None:
-            for code, operands, _blob in stream.records(block):
-                if code == _IDENTIFICATION_STRING:
-                    producer = _text(operands)
+            producer = next((_text(record.operands) for record in stream.records(block) if record.code == _IDENTIFICATION_STRING), None)
         elif block.id == _MODULE:
             if module is not None:
                 msg = "holds several LLVM modules, and the linker would take the first alone; link them into one with llvm-link"
@@ -171,9 +168,7 @@ def read_bitcode(data: bytes, *, name: str) -> IRModule:
             module = _RawModule()
             module.read(stream, block)
         elif block.id == _STRTAB and module is not None and strings is None:
-            for code, _operands, blob in stream.records(block):
-                if code == _STRTAB_BLOB:
-                    strings = blob
+            strings = next((record.blob for record in stream.records(block) if record.code == _STRTAB_BLOB), None)
     if module is None:
         msg = "is LLVM bitcode without a module"
         raise IRError(msg)
@@ -307,10 +302,7 @@ class _Bitstream:
         while True:
             abbrev_id = self._fixed(block.width)
             if abbrev_id == _END_BLOCK:
-                self._align()
-                if self._pos != block.end:
-                    msg = f"is malformed: block {block.id} ends at bit {self._pos} and should at {block.end}"
-                    raise IRError(msg)
+                self._leave(block)
                 return
             if abbrev_id == _ENTER_SUBBLOCK:
                 inner = self._enter(block.end)
@@ -333,6 +325,12 @@ class _Bitstream:
             if self._pos > block.end:
                 msg = f"is malformed: a record goes over the end of block {block.id}"
                 raise IRError(msg)
+
+    def _leave(self, block: _Block) -> None:
+        self._align()
+        if self._pos != block.end:
+            msg = f"is malformed: block {block.id} ends at bit {self._pos} and should at {block.end}"
+            raise IRError(msg)
 
     def _read_blockinfo(self, block: _Block) -> None:
         """Read the abbreviations that blocks of other ids begin with."""
@@ -497,17 +495,7 @@ class _RawModule:
         """Read a module block, without the function bodies and other blocks that do not matter here."""
         for entry in stream.entries(block, _MODULE_KEPT):
             if isinstance(entry, _Block):
-                if entry.id == _TYPE_TABLE:
-                    self._read_types(stream, entry)
-                elif entry.id == _PARAMATTR_GROUP:
-                    self._read_groups(stream, entry)
-                elif entry.id == _PARAMATTR:
-                    self._read_attributes(stream, entry)
-                elif entry.id == _CONSTANTS:
-                    # Every record but SETTYPE takes the next value number.
-                    self.constants += (record for record in stream.records(entry, _CST_KEPT) if record.code != _CST_SETTYPE)
-                elif entry.id == _METADATA:
-                    self._read_metadata(stream, entry)
+                self._read_block(stream, entry)
             elif entry.code == _MODULE_VERSION:
                 self.version = entry.operands[0] if entry.operands else 0
                 if self.version != _VERSION_WITH_STRTAB:
@@ -518,10 +506,21 @@ class _RawModule:
                 self.layout = _text(entry.operands)
             elif entry.code in _MODULE_VALUES:
                 self.values.append(entry)
-            elif entry.code == _MODULE_ALIAS_OLD:
-                raise _wrong_version(self.version)
         if self.version != _VERSION_WITH_STRTAB:
             raise _wrong_version(self.version)
+
+    def _read_block(self, stream: _Bitstream, block: _Block) -> None:
+        if block.id == _TYPE_TABLE:
+            self._read_types(stream, block)
+        elif block.id == _PARAMATTR_GROUP:
+            self._read_groups(stream, block)
+        elif block.id == _PARAMATTR:
+            self._read_attributes(stream, block)
+        elif block.id == _CONSTANTS:
+            # Every record but SETTYPE takes the next value number.
+            self.constants += (record for record in stream.records(block, _CST_KEPT) if record.code != _CST_SETTYPE)
+        elif block.id == _METADATA:
+            self._read_metadata(stream, block)
 
     def _read_types(self, stream: _Bitstream, block: _Block) -> None:
         name: str | None = None
@@ -739,7 +738,7 @@ class _Resolver:
         made = self._types[number] = self._make_type(number, depth + 1)
         return made
 
-    def _make_type(self, number: int, depth: int) -> IRType:  # noqa: PLR0911 - one return for each kind of type
+    def _make_type(self, number: int, depth: int) -> IRType:
         code, operands, name = self._raw.types[number]
         layout = self._layout
         if code in _PLAIN_TYPES:
@@ -749,12 +748,19 @@ class _Resolver:
         if code == _TYPE_OPAQUE_POINTER:
             return layout.pointer(_operand(operands, 0))
         if code == _TYPE_POINTER:
+            # [pointee, address space]: the pointee may be a structure that holds this pointer.
             return layout.pointer(operands[1] if len(operands) > 1 else 0)
-        if code == _TYPE_ARRAY:
-            return layout.array(_operand(operands, 0), self._type(_operand(operands, 1), depth))
-        if code == _TYPE_VECTOR:
-            element = self._type(_operand(operands, 1), depth)
-            return layout.vector(operands[0], element, scalable=any(operands[2:3]))
+        if code == _TYPE_OPAQUE:
+            return layout.opaque(name or "")
+        return self._make_composite(code, operands, name, depth)
+
+    def _make_composite(self, code: int, operands: list[int], name: str | None, depth: int) -> IRType:
+        layout = self._layout
+        if code in (_TYPE_ARRAY, _TYPE_VECTOR):
+            count, element = _operand(operands, 0), self._type(_operand(operands, 1), depth)
+            if code == _TYPE_ARRAY:
+                return layout.array(count, element)
+            return layout.vector(count, element, scalable=any(operands[2:3]))
         if code in (_TYPE_STRUCT, _TYPE_STRUCT_NAMED):
             elements = [self._type(one, depth) for one in operands[1:]]
             return layout.structure(elements, packed=_operand(operands, 0) != 0, name=name)
@@ -762,8 +768,6 @@ class _Resolver:
             result = self._type(_operand(operands, 1), depth)
             parameters = [self._type(one, depth) for one in operands[2:]]
             return layout.function(result, parameters, var_args=operands[0] != 0)
-        if code == _TYPE_OPAQUE:
-            return layout.opaque(name or "")
         if code == _TYPE_TARGET:
             count = _operand(operands, 0)
             types = [self._type(one, depth) for one in operands[1 : 1 + count]]

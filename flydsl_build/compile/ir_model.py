@@ -33,7 +33,9 @@ _FLOATS: Final = {"half": 16, "bfloat": 16, "float": 32, "double": 64, "x86_fp80
 # What LLVM assumes where a layout names nothing.
 _DEFAULT_LAYOUT: Final = "p:64:64-i1:8-i8:8-i16:16-i32:32-i64:32-f16:16-f32:32-f64:64-f128:128-v64:64-v128:128-a:0"
 # A hand-written module often has no layout. The linker then takes that of the module it links into, which is this one.
-_AMDGPU_LAYOUT: Final = "p1:64:64-p2:32:32-p3:32:32-p4:64:64-p5:32:32-p6:32:32-p7:160:256-p8:128:128-p9:192:256-i64:64-v16:16-v24:32-v32:32-v48:64-v96:128"
+_AMDGPU_LAYOUT: Final = (
+    "p1:64:64-p2:32:32-p3:32:32-p4:64:64-p5:32:32-p6:32:32-p7:160:256-p8:128:128-p9:192:256-i64:64-v16:16-v24:32-v32:32-v48:64-v96:128"
+)
 
 
 class IRError(ValueError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read LLVM IR text (`.ll`): what a module defines and declares.
+r"""Read LLVM IR text (`.ll`): what a module defines and declares.
 
 This is no full parser. The text is cut into top-level statements, and of these are taken: `target triple` and
 `target datalayout`, `%name = type`, global variables, aliases and ifuncs, `declare` and the header of `define`,
@@ -7,7 +7,7 @@ This is no full parser. The text is cut into top-level statements, and of these 
 use-list orders are passed over unread, so that text of LLVM releases older and newer than this reader is taken. What is read
 is checked no further than needed: LLVM itself reads the text when it links it.
 
-Taken: comments; quoted names and their `\\xx` escapes; any order of statements; several statements on one line; typed pointers (`i32*`).
+Taken: comments; quoted names and their `\xx` escapes; any order of statements; several statements on one line; typed pointers (`i32*`).
 
 Source: https://llvm.org/docs/LangRef.html.
 """
@@ -56,7 +56,8 @@ _OPERAND_WORDS: Final = frozenset({"prefix", "prologue", "personality"})
 
 _LINKAGES: Final = frozenset(
     {
-        "private", "internal", "available_externally", "linkonce", "weak", "common", "appending", "extern_weak", "linkonce_odr", "weak_odr", "external",
+        "private", "internal", "available_externally", "linkonce", "weak", "common", "appending", "extern_weak", "linkonce_odr",
+        "weak_odr", "external",
     }
 )  # fmt: skip
 _DECLARED: Final = frozenset({"external", "extern_weak"})
@@ -68,6 +69,8 @@ _SIMPLE_TYPES: Final = frozenset(
 _INTEGER: Final = re.compile(r"([ib])([0-9]{1,20})")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 _USED: Final = frozenset({"llvm.used", "llvm.compiler.used"})
+# `target triple = "…"`
+_TARGET_VALUE: Final = 3
 _MODULE_FLAGS: Final = "!llvm.module.flags"
 _FLAG_OPERANDS: Final = 3
 _MAX_TYPE_DEPTH: Final = 64
@@ -115,6 +118,7 @@ class _Reader:
         self._found = _Statements()
         self._layout = DataLayout("", "")
         self._types: dict[str, IRType] = {}
+        self._open_types: set[str] = set()
         self._names: set[str] = set()
 
     # Cutting the text into statements
@@ -138,37 +142,48 @@ class _Reader:
         current: list[_Token] = []
         brackets = 0
         while (token := self._token()) is not None:
+            if not brackets:
+                if self._skipped(token, current):
+                    continue
+                kept = self._begins_at(token, current)
+                if kept is not None:
+                    if kept:
+                        yield current[:kept]
+                    current = current[kept:]
             kind, text, offset = token
-            if kind == "punct" and text in _CLOSE:
-                brackets -= 1
+            if kind == "punct":
+                brackets += (text in _OPEN) - (text in _CLOSE)
                 if brackets < 0:
                     raise self._error(offset, f"{text!r} closes nothing")
-            elif not brackets:
-                if kind == "word" and text in _STARTS and self._begins_statement(text):
-                    if current:
-                        yield current
-                    current = []
-                elif text == "=" and current and current[-1][0] in _NAMES:
-                    begin = current.pop()
-                    if current:
-                        yield current
-                    current = [begin]
-                elif text == "{" and current and current[0][1] == "define" and _is_body(current):
-                    self._skip(_BRACES, offset, "the body of a function")
-                    yield current
-                    current = []
-                    continue
-                elif text == "(" and current and current[0][0] == "metadata":
-                    # Debug information: `!DILocation(…)`.
-                    self._skip(_PARENTHESES, offset, "a metadata node")
-                    continue
-            if kind == "punct" and text in _OPEN:
-                brackets += 1
             current.append(token)
         if brackets:
             raise self._error(len(self._text), "a bracket is not closed; the file is truncated")
         if current:
             yield current
+
+    def _begins_at(self, token: _Token, current: list[_Token]) -> int | None:
+        """Return how many of the tokens so far are of the statement that ends here; None if none ends."""
+        kind, text, _offset = token
+        if kind == "word" and text in _STARTS and self._begins_statement(text):
+            return len(current)
+        if text == "=" and current and current[-1][0] in _NAMES:
+            return len(current) - 1
+        return None
+
+    def _skipped(self, token: _Token, current: list[_Token]) -> bool:
+        """Pass over what begins with this bracket, if it is a function's body or a node of debug information."""
+        _kind, text, offset = token
+        if not current or text not in _OPEN:
+            return False
+        if text == "{" and current[0][1] == "define" and _is_body(current):
+            self._skip(_BRACES, offset, "the body of a function")
+            current.append(("body", "", offset))
+            return True
+        if text == "(" and current[0][0] == "metadata":
+            # `!DILocation(…)`
+            self._skip(_PARENTHESES, offset, "a metadata node")
+            return True
+        return False
 
     def _begins_statement(self, word: str) -> bool:
         """Whether the word just read is no target type, `target("…")`, and no key of a summary, `^0 = module: (…)`."""
@@ -198,31 +213,36 @@ class _Reader:
 
     def take(self, tokens: list[_Token]) -> None:
         """Keep one statement for `module`, or pass it over."""
-        found = self._found
-        kind, text, offset = tokens[0]
-        assigned = len(tokens) > 1 and tokens[1][1] == "="
+        kind, text, _offset = tokens[0]
         if kind == "word" and text in _STARTS:
-            if text in ("declare", "define"):
-                if text == "define" and not _is_body(tokens):
-                    raise self._error(offset, "a function's header has no body; the file is truncated")
-                found.functions.append(tokens)
-            elif text == "target" and len(tokens) > 3 and tokens[2][1] == "=" and tokens[3][0] == "string":  # noqa: PLR2004
-                if tokens[1][1] == "triple":
-                    found.triple = _unquoted(tokens[3][1])
-                elif tokens[1][1] == "datalayout":
-                    found.layout = _unquoted(tokens[3][1])
-            elif text == "attributes" and len(tokens) > 1 and tokens[1][0] == "group":
-                found.cpus[tokens[1][1]] = _target_cpu(tokens)
-            elif text == "module" and not (len(tokens) > 1 and tokens[1][1] == "asm"):
-                raise self._not_ir(tokens)
-        elif not assigned or kind not in _NAMES:
+            self._take_word(tokens)
+        elif kind not in _NAMES or _text_at(tokens, 1) != "=":
             raise self._not_ir(tokens)
         elif kind == "global":
-            found.variables.append(tokens)
+            self._found.variables.append(tokens)
         elif kind == "local":
-            found.types[_unquoted(text[1:]) if text[1:2] == '"' else text[1:]] = tokens[2:]
+            self._found.types[_name(text)] = tokens[2:]
         elif kind == "metadata":
-            found.nodes[text] = tokens[2:]
+            self._found.nodes[text] = tokens[2:]
+
+    def _take_word(self, tokens: list[_Token]) -> None:
+        _kind, text, offset = tokens[0]
+        if text in ("declare", "define"):
+            body = next((place for place, token in enumerate(tokens) if token[0] == "body"), None)
+            if text == "define" and body is None:
+                raise self._error(offset, "a function's header has no body; the file is truncated")
+            if body is not None and body + 1 < len(tokens):
+                raise self._error(tokens[body + 1][2], f"{tokens[body + 1][1][:40]!r} begins no statement")
+            self._found.functions.append(tokens[:body])
+        elif text == "target" and _text_at(tokens, 2) == "=" and len(tokens) > _TARGET_VALUE and tokens[_TARGET_VALUE][0] == "string":
+            if tokens[1][1] == "triple":
+                self._found.triple = _unquoted(tokens[_TARGET_VALUE][1])
+            elif tokens[1][1] == "datalayout":
+                self._found.layout = _unquoted(tokens[_TARGET_VALUE][1])
+        elif text == "attributes" and _text_at(tokens, 1).startswith("#"):
+            self._found.cpus[tokens[1][1]] = _target_cpu(tokens)
+        elif text == "module" and _text_at(tokens, 1) != "asm":
+            raise self._not_ir(tokens)
 
     def _not_ir(self, tokens: list[_Token]) -> IRError:
         _kind, text, offset = tokens[0]
@@ -314,7 +334,9 @@ class _Reader:
         own = _target_cpu(tokens)
         if own is not None:
             return own
-        return next((self._found.cpus[text] for kind, text, _ in tokens if kind == "group" and self._found.cpus.get(text) is not None), None)
+        return next(
+            (self._found.cpus[text] for kind, text, _ in tokens if kind == "group" and self._found.cpus.get(text) is not None), None
+        )
 
     def _variable(self, tokens: list[_Token], used: set[str], functions: dict[str, IRFunction]) -> IRFunction | IRGlobal | None:
         name = self._new_name(tokens[0])
@@ -393,7 +415,11 @@ class _Reader:
         """Read the type at `place`; return it and the place behind it."""
         if place >= len(tokens) or depth > _MAX_TYPE_DEPTH:
             raise self._error(tokens[-1][2] if tokens else len(self._text), "a type is missing or nests too deep")
-        made, place = self._base_type(tokens, place, depth + 1)
+        if tokens[place][0] == "local" and _text_at(tokens, place + 1) == "*":
+            # Typed pointers make structures that point to themselves, and what they point to does not matter.
+            made, place = self._layout.pointer(0), place + 2
+        else:
+            made, place = self._base_type(tokens, place, depth + 1)
         while place < len(tokens):
             text = tokens[place][1]
             if text == "*":
@@ -412,32 +438,31 @@ class _Reader:
 
     def _base_type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[IRType, int]:
         kind, text, offset = tokens[place]
-        layout = self._layout
         if kind == "local":
             return self._named_type(text, depth), place + 1
-        if kind == "word":
-            if text == "ptr":
-                if _text_at(tokens, place + 1) == "addrspace":
-                    return layout.pointer(self._number(tokens, place + 3)), place + 5
-                return layout.pointer(0), place + 1
-            if text in _SIMPLE_TYPES:
-                return layout.plain(text), place + 1
-            if found := _INTEGER.fullmatch(text):
-                return layout.integer(int(found[2]), found[1]), place + 1
-            if text == "target" and _text_at(tokens, place + 1) == "(":
-                return self._target_type(tokens, place + 1, depth)
-        if text in ("[", "{"):
-            end = _closing(tokens, place)
-            if text == "{":
-                return self._structure(tokens[place + 1 : end], depth, packed=False), end + 1
-            return self._sequence(tokens, place + 1, depth, vector=False)[0], end + 1
-        if text == "<":
-            if _text_at(tokens, place + 1) == "{":
-                end = _closing(tokens, place + 1)
-                return self._structure(tokens[place + 2 : end], depth, packed=True), end + 2
+        if kind == "punct" and text in "[{<":
+            return self._bracketed_type(tokens, place, depth)
+        if text == "ptr":
+            spaced = _text_at(tokens, place + 1) == "addrspace"
+            return self._layout.pointer(self._number(tokens, place + 3) if spaced else 0), place + (5 if spaced else 1)
+        if text in _SIMPLE_TYPES:
+            return self._layout.plain(text), place + 1
+        if found := _INTEGER.fullmatch(text):
+            return self._layout.integer(int(found[2]), found[1]), place + 1
+        if text == "target" and _text_at(tokens, place + 1) == "(":
+            return self._target_type(tokens, place + 1, depth)
+        raise self._error(offset, f"{text[:40]!r} is not a type that can be read")
+
+    def _bracketed_type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[IRType, int]:
+        text = tokens[place][1]
+        if text == "[":
+            return self._sequence(tokens, place + 1, depth, vector=False)[0], _closing(tokens, place) + 1
+        if text == "<" and _text_at(tokens, place + 1) != "{":
             made, after = self._sequence(tokens, place + 1, depth, vector=True)
             return made, after + 1
-        raise self._error(offset, f"{text[:40]!r} is not a type that can be read")
+        packed = text == "<"
+        end = _closing(tokens, place + packed)
+        return self._structure(tokens[place + packed + 1 : end], depth, packed=packed), end + packed + 1
 
     def _sequence(self, tokens: Sequence[_Token], place: int, depth: int, *, vector: bool) -> tuple[IRType, int]:
         """Read `4 x i32`, or `vscale x 4 x i32`, within its brackets."""
@@ -472,6 +497,9 @@ class _Reader:
         if known is not None:
             return known
         body = self._found.types.get(name)
+        if name in self._open_types:
+            # Reached again through a pointer to an array or a function.
+            return self._layout.opaque(name)
         if body is None or len(body) < 2 or body[0][1] != "type":  # noqa: PLR2004 - `type` and what it is
             # LLVM takes a name that nothing defines for an opaque type.
             made = self._layout.opaque(name)
@@ -482,8 +510,10 @@ class _Reader:
             start = 2 if packed else 1
             if _text_at(body, start) != "{":
                 raise self._error(body[1][2], f"type {text} is no structure")
+            self._open_types.add(name)
             inner = body[start + 1 : _closing(body, start)]
             made = self._structure(inner, depth, packed=packed, name=None if name.isdigit() else name)
+            self._open_types.discard(name)
         self._types[name] = made
         return made
 
@@ -570,7 +600,12 @@ def _text_at(tokens: Sequence[_Token], place: int) -> str:
 def _begins_type(tokens: Sequence[_Token], place: int) -> bool:
     kind, text, _offset = tokens[place]
     if kind == "word":
-        return text == "ptr" or text in _SIMPLE_TYPES or bool(_INTEGER.fullmatch(text)) or (text == "target" and _text_at(tokens, place + 1) == "(")
+        return (
+            text == "ptr"
+            or text in _SIMPLE_TYPES
+            or bool(_INTEGER.fullmatch(text))
+            or (text == "target" and _text_at(tokens, place + 1) == "(")
+        )
     return kind == "local" or (kind == "punct" and text in "[{<")
 
 

@@ -16,7 +16,10 @@ from flydsl_build.compile.ir_text import read_ir_text
 
 __all__ = ["IRError", "IRFunction", "IRGlobal", "IRModule", "read_ir"]
 
-_BUNDLE: Final = "is not LLVM IR: it is a clang offload bundle; compile for one target with --cuda-device-only -emit-llvm, or take one entry out with clang-offload-bundler"
+_BUNDLE: Final = (
+    "is not LLVM IR: it is a clang offload bundle; compile for one target with --cuda-device-only -emit-llvm, "
+    "or take one entry out with clang-offload-bundler"
+)
 _UNPACK: Final = "unpack it first"
 
 # First bytes, and what a file is that begins with them.

@@ -382,7 +382,7 @@ def _bind(
     constexpr: dict[str, Any] = {}
     types_by_name: dict[str, ArgumentType] = {}
     values: dict[str, Any] = {}
-    text = f"{specialization.attribute}{signature}"
+    text = f"{specialization.attribute}({', '.join(signature.parameters)})"
 
     def fault(what: str, fix: str) -> None:
         faults.append(Fault(where=where, what=what, fix=fix))
@@ -521,6 +521,11 @@ def _trace(
 # --- code --------------------------------------------------------------------------------------------------------------
 
 
+def _axes_of(one: _Traced) -> set[str]:
+    """Return the axes a specialization depends on: through its externs, or because its declaration says so."""
+    return one.externs.axes | {name for name, _ in one.specialization.axes}
+
+
 def _group_key(hints: dict[str, Any], options: CompileOptions) -> str:
     """Name what keeps specializations apart: options that the back end takes for a whole module."""
     key = {
@@ -536,7 +541,7 @@ def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[li
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[_Traced]] = {}
     for one in traced:
         key = _group_key(one.lowered.hints, one.specialization.options.for_target(job.target))
-        axes = tuple((name, value) for name, value in job.axes if name in one.externs.axes)
+        axes = tuple((name, value) for name, value in job.axes if name in _axes_of(one))
         groups.setdefault((key, axes), []).append(one)
     objects, built = [], []
     for (key, axes), members in groups.items():
@@ -631,7 +636,7 @@ def _finish(one: _Traced, group: str, job: Job, settings: WorkerSettings) -> Spe
         name=one.specialization.name,
         launcher=name,
         group=group,
-        axes=tuple(name for name, _ in job.axes if name in one.externs.axes),
+        axes=tuple(name for name, _ in job.axes if name in _axes_of(one)),
         parameters=one.parameters,
         factory_parameters=one.factory_parameters,
         doc=inspect.getdoc(function),

@@ -17,10 +17,10 @@ from .errors import (
     UnsupportedTargetError,
 )
 from .launcher import complete_type
-from .module import ModuleHandle, load_mode, write_global
-from .process import debug
+from .module import Capability, ModuleHandle, join_path, write_global
 
 __all__ = [
+    "Capability",
     "CorruptFileError",
     "FlydslRuntimeError",
     "InitError",
@@ -36,34 +36,22 @@ __all__ = [
 complete_type()
 
 
-def attach(module_name: str, manifest_file: str, manifest_sha256: str | None, load: str | None = None) -> ModuleHandle:
-    """Make the handle of a stub; in the mode "import", load the module on the current device.
+def attach(
+    module_name: str, stub_file: str, manifest_file: str, manifest_sha256: str | None, *, archs: tuple[str, ...], load: str
+) -> ModuleHandle:
+    """Make the handle of a stub. Nothing is read and nothing is loaded until `on_import()`, a call or a question.
 
     Parameters
     ----------
-    module_name
-        The stub's `__name__`.
+    module_name, stub_file
+        The stub's `__name__` and `__file__`.
     manifest_file
-        Path of the manifest; bundles and launcher library lie beside it.
+        Path of the manifest from the stub's folder, with forward slashes; bundles and launcher library lie beside it.
     manifest_sha256
-        Digest of the manifest in hexadecimal.
+        Digest of the manifest in hexadecimal; None believes any.
+    archs
+        The targets in the wheel.
     load
-        "import" or "lazy"; None reads it from the manifest. `FLYDSL_BUILD_LOAD` overrides both.
-
-    Raises
-    ------
-    UnsupportedTargetError
-        If there is a device, and the wheel has no code for it.
+        "import" or "lazy"; `FLYDSL_BUILD_LOAD` overrides it.
     """
-    handle = ModuleHandle(module_name, manifest_file, manifest_sha256)
-    if load_mode(handle, load) == "import":
-        from .driver import open_driver  # noqa: PLC0415 - looked for only here
-
-        try:
-            open_driver()
-        except NoDeviceError as error:
-            # A machine without a GPU may import the package; the first call raises.
-            debug("%s: %s", module_name, error)
-        else:
-            handle.load()
-    return handle
+    return ModuleHandle(module_name, join_path(stub_file, manifest_file), manifest_sha256, archs=archs, load=load)

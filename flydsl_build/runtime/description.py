@@ -136,43 +136,48 @@ class _Specialization:
 
     def slot(self, slot: Mapping[str, Any]) -> tuple[Any, ...]:
         return (
-            -1 if slot["argument"] is None else self.index[slot["argument"], slot.get("field", "")],
+            -1 if slot["argument"] is None else self.index[slot["argument"], slot.get("field") or ""],
             _SLOT_KINDS[slot["kind"]],
             slot["size"],
-            tuple(slot.get("shape_dims", ())),
-            tuple(slot.get("stride_dims", ())),
-            slot.get("shape_bits", 32),
-            slot.get("stride_bits", 64),
+            tuple(slot.get("shape_dims") or ()),
+            tuple(slot.get("stride_dims") or ()),
+            slot.get("shape_bits") or 32,
+            slot.get("stride_bits") or 64,
         )
 
 
-def describe_launcher(launcher: Mapping[str, Any], first_index: int, file: str) -> tuple[Any, ...]:
+def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int, dict[str, Any]]], file: str) -> tuple[Any, ...]:
     """Describe one launcher of the manifest.
 
     Parameters
     ----------
-    launcher
+    entry
         An element of the manifest's `launchers`.
-    first_index
-        Position of its first specialization among all of the module.
+    specializations
+        Those of its specializations that the launcher chooses from, with their positions among all of the module.
     file
         Path of the manifest, for errors.
     """
     try:
         parameters = tuple(
-            (intern(parameter["name"]), _PARAMETER_KINDS[parameter["kind"]], "default" in parameter, parameter.get("default"))
-            for parameter in launcher["parameters"]
+            (intern(parameter["name"]), _PARAMETER_KINDS[parameter["kind"]], "default" in parameter, _plain(parameter.get("default")))
+            for parameter in entry["parameters"]
         )
         positions = {parameter[0]: position for position, parameter in enumerate(parameters)}
         views: dict[tuple[str, ...], int] = {}
-        specializations = []
-        for index, entry in enumerate(launcher["specializations"], first_index):
+        described = []
+        for index, specialization in specializations:
             made = _Specialization(positions, views)
-            for name, argument in entry["arguments"].items():
+            for name, argument in specialization["arguments"].items():
                 made.add(name, (), argument)
-            constants = tuple((positions[name], value) for name, value in entry["constexpr"].items())
-            slots = tuple(made.slot(slot) for slot in entry["slots"])
-            specializations.append((index, entry["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
-        return parameters, tuple(specializations), len(views)
+            constants = tuple((positions[name], _plain(value)) for name, value in specialization["constexpr"].items())
+            slots = tuple(made.slot(slot) for slot in specialization["slots"])
+            described.append((index, specialization["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
+        return parameters, tuple(described), len(views)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptFileError(file, f"launcher {launcher.get('name')}: {type(error).__name__}: {error}") from error
+        raise CorruptFileError(file, f"launcher {entry.get('name')}: {type(error).__name__}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no tuples, and plain values have no lists."""
+    return tuple(map(_plain, value)) if isinstance(value, list) else value

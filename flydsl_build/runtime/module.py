@@ -14,8 +14,10 @@ from .errors import (
     InitError,
     LaunchError,
     LoadError,
+    NoDeviceError,
     UnsupportedTargetError,
 )
+from .launcher import Factory, same_params
 from .process import debug, take_turn
 
 TYPE_CHECKING = False
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-__all__ = ["Capability", "ModuleHandle", "write_global"]
+__all__ = ["Capability", "ModuleHandle", "join_path", "write_global"]
 
 _SCHEMA = 1
 
@@ -41,7 +43,7 @@ class Capability:
 
     __slots__ = ("archs", "chosen", "device", "reason", "supported", "target")
 
-    def __init__(self, archs: tuple[str, ...] = ()) -> None:
+    def __init__(self, archs: tuple[str, ...]) -> None:
         self.archs = archs
         self.supported = False
         self.device: int | None = None
@@ -113,14 +115,16 @@ class _CurrentDevice:
 class ModuleHandle:
     """The code objects, launchers and load state of one declared module."""
 
-    def __init__(self, name: str, manifest_file: str, manifest_sha256: str | None) -> None:
+    def __init__(self, name: str, manifest_file: str, manifest_sha256: str | None, *, archs: tuple[str, ...], load: str) -> None:
         self.name = name
+        self.archs = archs
         self._file = manifest_file
         self._sha256 = manifest_sha256
+        self._mode = load
         self._parsed: dict[str, Any] | None = None
         self._library_handle: int | None = None
         self._native = _native.Module(LaunchError)
-        self._launchers: dict[str, Any] = {}
+        self._selections: dict[str, tuple[str, dict[str, Any] | None]] = {}  # spelling to (name, parameters of a factory)
         self._units: dict[tuple[int, int], list[_Unit]] = {}  # by (generation of the process, device)
 
     def __repr__(self) -> str:
@@ -134,11 +138,6 @@ class ModuleHandle:
         if self._parsed is None:
             self._parsed = self._read_manifest()
         return self._parsed
-
-    @property
-    def archs(self) -> tuple[str, ...]:
-        """The targets that the wheel has code for."""
-        return tuple(self.manifest["targets"])
 
     def _read_manifest(self) -> dict[str, Any]:
         from json import loads  # noqa: PLC0415 - an import of a lazy stub parses nothing
@@ -171,32 +170,48 @@ class ModuleHandle:
 
     # ---- launchers ---------------------------------------------------------------------------------------------------
 
-    def launcher(self, name: str) -> Any:
-        """Return the launcher of that name; always the same object. The manifest is read when it is first needed."""
-        made = self._launchers.get(name)
-        if made is None:
-            made = _native.Launcher(self, self._native, name)
-            made.__name__ = made.__qualname__ = name
-            made.__module__ = self.name
-            made = self._launchers.setdefault(name, made)
+    def launcher(self, function: Callable[..., Any]) -> Any:
+        """Make the launcher of the name and signature of `function`, whose body is not used. A decorator for stubs."""
+        return self._make_launcher(function.__name__, function.__name__, None, function)
+
+    def factory(self, function: Callable[..., Any]) -> Factory:
+        """Make the factory of the name and signature of `function`, whose body is not used. A decorator for stubs."""
+        return Factory(self, function)
+
+    def _make_launcher(self, spelling: str, name: str, params: dict[str, Any] | None, function: Callable[..., Any] | None) -> Any:
+        made = _native.Launcher(self, self._native, spelling)
+        made.__module__ = self.name
+        made.__name__ = name
+        made.__qualname__ = spelling
+        if function is not None:
+            made.__wrapped__ = function
+        self._selections[spelling] = (name, params)
         return made
 
-    def _launcher_entry(self, name: str) -> dict[str, Any]:
+    def _entry(self, name: str) -> dict[str, Any]:
         for entry in self.manifest["launchers"]:
             if entry["name"] == name:
                 return dict(entry)
         raise CorruptFileError(self._file, f"it has no launcher {name}")
 
-    def _describe(self, name: str) -> tuple[Any, ...]:
-        """Serve the native launcher on its first call."""
-        from .description import describe_launcher  # noqa: PLC0415
+    def _selected(self, spelling: str) -> tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]:
+        """Return the entry of the manifest and its specializations for a launcher, with their positions in the module."""
+        name, params = self._selections[spelling]
+        entry = self._entry(name)
+        position, found = 0, []
+        for launcher in self.manifest["launchers"]:
+            for specialization in launcher["specializations"]:
+                if launcher["name"] == name and (params is None or same_params(specialization["params"], params)):
+                    found.append((position, specialization))
+                position += 1
+        return entry, found
 
-        first = 0
-        for entry in self.manifest["launchers"]:
-            if entry["name"] == name:
-                return describe_launcher(entry, first, self._file)
-            first += len(entry["specializations"])
-        raise CorruptFileError(self._file, f"it has no launcher {name}")
+    def _describe(self, spelling: str) -> tuple[Any, ...]:
+        """Serve the native launcher on its first call."""
+        from .description import describe_launcher  # noqa: PLC0415 - not for a process that calls nothing
+
+        entry, specializations = self._selected(spelling)
+        return describe_launcher(entry, specializations, self._file)
 
     # ---- loading -----------------------------------------------------------------------------------------------------
 
@@ -205,6 +220,29 @@ class ModuleHandle:
         if not _native.is_open():
             return False
         return bool(self._native.is_loaded(_native.current_device() if device is None else device))
+
+    def on_import(self) -> None:
+        """Load the module on the current device if its mode is "import"; what a stub does last.
+
+        A machine without HIP or without a device may import the package; there, the first call raises.
+
+        Raises
+        ------
+        UnsupportedTargetError
+            If the wheel has no code for the device.
+        """
+        mode = os.environ.get("FLYDSL_BUILD_LOAD") or self._mode
+        if mode not in {"import", "lazy"}:
+            msg = f"FLYDSL_BUILD_LOAD is {mode!r}; allowed: import, lazy"
+            raise FlydslRuntimeError(msg)
+        if mode == "lazy":
+            return
+        try:
+            open_driver()
+        except NoDeviceError as error:
+            debug("%s: %s", self.name, error)
+        else:
+            self.load()
 
     def load(self, device: int | None = None) -> None:
         """Load the module on a device (the current one) and run its init functions, unless that has been done.
@@ -251,9 +289,8 @@ class ModuleHandle:
 
     def capability(self, device: int | None = None) -> Capability:
         """Describe what the device (the current one) can do with this module; never raises."""
-        result = Capability()
+        result = Capability(self.archs)
         try:
-            result.archs = self.archs
             result.device = self._device(device)
             result.target = _native.target(result.device)
             result.chosen = self._choose(result.target, result.device)
@@ -368,14 +405,15 @@ class ModuleHandle:
         kernels = {unit.name: unit.kernels for unit in units}
         for launcher in self.manifest["launchers"]:
             for specialization in launcher["specializations"]:
-                entry = specialization["entries"].get(chosen)
-                if entry is None:
+                # By unit: of units that differ in an axis, one is loaded.
+                by_unit = specialization["entries"].get(chosen, {})
+                unit = next((unit for unit in by_unit if unit in kernels), None)
+                if unit is None:
                     yield None
                     continue
                 try:
-                    function = _native.library_symbol(library, entry["entry"])
-                    table = kernels[specialization["unit"]]
-                    yield function, tuple(table[position] for position in entry["kernels"])
+                    function = _native.library_symbol(library, by_unit[unit]["entry"])
+                    yield function, tuple(kernels[unit][position] for position in by_unit[unit]["kernels"])
                 except _native.DriverError as error:
                     raise CorruptFileError(self._path(self.manifest["library"]["file"]), error.args[0]) from None
                 except (KeyError, IndexError) as error:
@@ -413,10 +451,6 @@ class ModuleHandle:
                 debug("%s: unit %s: %s", self.name, unit.name, error.args[0])
 
 
-def load_mode(handle: ModuleHandle, declared: str | None) -> str:
-    """Return "import" or "lazy": the environment's, else the stub's, else the manifest's."""
-    mode = os.environ.get("FLYDSL_BUILD_LOAD") or declared or handle.manifest["load"]
-    if mode not in ("import", "lazy"):
-        msg = f"FLYDSL_BUILD_LOAD is {mode!r}; allowed: import, lazy"
-        raise FlydslRuntimeError(msg)
-    return str(mode)
+def join_path(stub_file: str, manifest_file: str) -> str:
+    """Return the manifest's absolute path."""
+    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(stub_file)), manifest_file))

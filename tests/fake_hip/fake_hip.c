@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in libamdhip64 for tests: it loads code objects as HIP does, keeps device globals, and writes down each launch
-// with the bytes of its kernel arguments. Nothing is run. Failures can be ordered.
+// A stand-in libamdhip64 for tests: it loads code objects as HIP does, keeps device globals, and writes down each
+// launch with the bytes of its kernel arguments. Nothing is run. Failures can be ordered.
 //
 // Environment: FAKE_HIP_TARGETS: target IDs, one a device, comma-separated; empty: no device. FAKE_HIP_NULL=1: a launch
 // returns at once. Build variants: -DFAKE_HIP_OLD (HIP 5: old properties only), -DFAKE_HIP_NO_CLUSTER,

@@ -129,6 +129,16 @@ TABLE: list[dict[str, Any]] = [
         ],
     },
     {
+        "name": "build",
+        "doc": "Build.",
+        "factory": [{"name": "N"}, {"name": "dtype", "default": "f32"}, {"name": "tile", "default": [1, 2]}],
+        "parameters": {"A": {}, "k": {"role": "constexpr", "default": 1}},
+        "specializations": [
+            {"arguments": {"A": tensor(dtype, [n])}, "params": {"N": n, "dtype": dtype, "tile": [1, 2]}, "constexpr": {"k": k}}
+            for n, dtype, k in ((16, "f32", 1), (16, "f32", 2), (32, "f32", 1), (32, "i32", 1))
+        ],
+    },
+    {
         "name": "only",
         "parameters": {"a": {"kind": "POSITIONAL_ONLY"}, "b": {}, "c": {"kind": "KEYWORD_ONLY", "default": 7}, "d": {"kind": "KEYWORD_ONLY"}},
         "specializations": [{"arguments": {name: scalar("i32") for name in "abcd"}}],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floor for the cost of a call: a limited-API function that takes the arguments of vector_add, reads the DLPack view
-// of each tensor by its C exchange table, and returns.
+// The floor for the cost of a call: a limited-API function that takes the arguments of vector_add, reads the DLPack
+// view of each tensor by its C exchange table, and returns.
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN

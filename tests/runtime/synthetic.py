@@ -8,6 +8,7 @@ that follows the ABI, and the run time is copied in with the extension compiled 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import shutil
@@ -198,6 +199,16 @@ def _slots(name: str | None, argument: dict[str, Any], field: str = "") -> list[
             return [{**base, "kind": kind, "size": 8, "align": 8}]
 
 
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _signature(parameters: list[dict[str, Any]]) -> str:
+    made = [inspect.Parameter(item["name"], getattr(inspect.Parameter, item["kind"])) for item in parameters]
+    made = [one.replace(default=_tuple(item["default"])) if "default" in item else one for one, item in zip(made, parameters, strict=True)]
+    return str(inspect.Signature(made, __validate_parameters__=False))
+
+
 class Package:
     """A package to be written: modules with launchers, each of which launches kernels with all of its slots.
 
@@ -231,7 +242,6 @@ class Package:
         undefined: tuple[str, ...] = (),
         config: str = "{1, 1, 1, 64, 1, 1, 0, 0, 0, 0}",
         max_workgroup: int = 256,
-        pass_load: bool = True,
         padding: int = 0,
     ) -> dict[str, Any]:
         """Write stub, manifest, bundle and launcher library of one module; return the manifest.
@@ -263,22 +273,23 @@ class Package:
                 for target, image in objects.items()
             },
         }
-        self.write_manifest(module, manifest, pass_load=pass_load)
+        self.write_manifest(module, manifest)
         return manifest
 
-    def write_manifest(self, module: str, manifest: dict[str, Any], *, pass_load: bool = True) -> None:
+    def write_manifest(self, module: str, manifest: dict[str, Any]) -> None:
         """Write the manifest and the stub that holds its digest."""
         text = json.dumps(manifest, indent=1)
         (self.root / "_flydsl" / f"{module}.json").write_text(text)
         digest = hashlib.sha256(text.encode()).hexdigest()
-        mode = f", load={manifest['load']!r}" if pass_load else ""
         lines = [
-            "import os as _os",
             f"from {self.name}._flydsl.runtime import attach as _attach",
-            f"_file = _os.path.join(_os.path.dirname(__file__), '_flydsl', '{module}.json')",
-            f"__flydsl__ = _attach(__name__, _file, {digest!r}{mode})",
-            *(f"{launcher['name']} = __flydsl__.launcher({launcher['name']!r})" for launcher in manifest["launchers"]),
+            f"__flydsl__ = _attach(__name__, __file__, '_flydsl/{module}.json', {digest!r},",
+            f"    archs={tuple(manifest['targets'])!r}, load={manifest['load']!r})",
         ]
+        for launcher in manifest["launchers"]:
+            parameters = launcher.get("factory_parameters") or launcher["parameters"]
+            lines += [f"@__flydsl__.{launcher['kind']}", f"def {launcher['name']}{_signature(parameters)}:", f"    {launcher['doc'] or 'Launch.'!r}"]
+        lines.append("__flydsl__.on_import()")
         (self.root / f"{module}.py").write_text("\n".join(lines) + "\n")
 
     def _describe(
@@ -308,18 +319,20 @@ class Package:
                 specializations.append(
                     {
                         "name": item.get("name", name),
-                        "unit": "main",
                         "constexpr": item.get("constexpr", {}),
-                        "params": {},
+                        "params": item.get("params", {}),
                         "targets": list(built_for),
                         "arguments": item["arguments"],
                         "slots": slots,
-                        "entries": {target: {"entry": f"fdb_{name}", "kernels": [len(kernels) - 1]} for target in built_for},
+                        "entries": {target: {"main": {"entry": f"fdb_{name}", "kernels": [len(kernels) - 1]}} for target in built_for},
                         "options": {},
                         "source": {"file": f"{self.name}/{module}.py", "line": 1},
                     }
                 )
             entry = {"name": launcher["name"], "kind": "launcher", "doc": launcher.get("doc"), "parameters": parameters}
+            if "factory" in launcher:
+                made = [{"kind": "POSITIONAL_OR_KEYWORD", "annotation": None, "role": "constexpr", **one} for one in launcher["factory"]]
+                entry |= {"kind": "factory", "factory_parameters": made}
             entries.append({**entry, "specializations": specializations})
         manifest = {
             "schema": 1,

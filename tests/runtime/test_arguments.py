@@ -435,7 +435,6 @@ def test_introspection(table: Any) -> None:
     assert copy.deepcopy(launcher) is launcher
     assert weakref.ref(launcher)() is launcher
     assert callable(launcher)
-    assert table.__flydsl__.launcher("vector_add") is launcher
     launcher.note = 5
     assert launcher.note == 5
     import functools  # noqa: PLC0415
@@ -445,3 +444,27 @@ def test_introspection(table: Any) -> None:
     assert functools.wraps(launcher)(lambda: None).__name__ == "vector_add"
     assert functools.partial(launcher, 1).func is launcher
     assert launcher.__call__ is not None
+
+
+def test_factory(table: Any, hip: FakeHip) -> None:
+    launcher = table.build(16)
+    assert launcher is table.build(N=16, dtype="f32", tile=(1, 2))
+    launcher(f32(16))
+    assert launched(hip)["kernel"] == "build_0_kernel"
+    launcher(f32(16), k=2)
+    assert launched(hip)["kernel"] == "build_1_kernel"
+    table.build(32, "i32")(np.zeros(32, np.int32))
+    assert launched(hip)["kernel"] == "build_3_kernel"
+    assert refused(ValueError, table.build(32), f32(16)) == (
+        "build(N=32, dtype='f32', tile=(1, 2))(): argument A must be f32[32], got f32[16 : 1]: extent 0 is 16, not 32"
+    )
+    text = refused(ValueError, table.build, 64)
+    assert text.startswith("build(N=64, dtype='f32', tile=(1, 2)): the wheel was not built for these parameters, only for:\n    build(N=16, ")
+    assert "missing a required argument: 'N'" in refused(TypeError, table.build)
+    assert [item.name for item in launcher.specializations] == ["build_0", "build_1"]
+    assert pickle.loads(pickle.dumps(launcher)) is launcher
+    assert copy.deepcopy(launcher) is launcher
+    assert pickle.loads(pickle.dumps(table.build)) is table.build
+    assert str(inspect.signature(launcher)) == "(A, k=1)"
+    assert str(inspect.signature(table.build)) == "(N, dtype='f32', tile=(1, 2))"
+    assert repr(table.build) == "<FlyDSL factory fake_kernels.table.build>"

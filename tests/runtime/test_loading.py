@@ -371,6 +371,12 @@ def files(module: Any) -> dict[str, Path]:
     return {"manifest": Path(f"{stem}.json"), "bundle": Path(f"{stem}.hipfb"), "library": Path(f"{stem}.launchers.so")}
 
 
+def attached(runtime: Any, module: Any, data: bytes) -> Any:
+    """A handle of the module that expects the manifest `data`."""
+    digest = hashlib.sha256(data).hexdigest()
+    return runtime.attach(module.__name__, module.__file__, module.__flydsl__._file, digest, archs=("gfx942", "gfx1100"), load="lazy")
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "text"),
     [
@@ -415,8 +421,8 @@ def test_damaged(fresh: Any, runtime: Any, hip: FakeHip, file: str, damage: Any,
         (lambda m: m["launchers"][0].update(name="two"), "it has no launcher one"),
         (lambda m: m["launchers"][0]["specializations"][0].pop("slots"), "launcher one: KeyError: 'slots'"),
         (lambda m: m["launchers"][0]["specializations"][0]["arguments"]["x"].update(dtype="f7"), "launcher one: KeyError: 'f7'"),
-        (lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"].update(entry="fdb_none"), "it has no symbol fdb_none"),
-        (lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"].update(kernels=[7]), "IndexError"),
+        (lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(entry="fdb_none"), "it has no symbol fdb_none"),
+        (lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(kernels=[7]), "IndexError"),
         (lambda m: m["units"][0]["code_objects"]["gfx942"].update(e_flags=3), "has e_flags 0x54c, its manifest says 0x3"),
         (lambda m: m["units"][0]["code_objects"]["gfx942"].update(size=3), "its manifest says 3 bytes"),
     ],
@@ -427,8 +433,8 @@ def test_manifest_of_another_build(package: Package, fresh: Any, runtime: Any, c
     change(manifest)
     data = json.dumps(manifest).encode()
     files(module)["manifest"].write_bytes(data)
-    handle = runtime.ModuleHandle(module.__name__, str(files(module)["manifest"]), hashlib.sha256(data).hexdigest())
-    assert text in refused(runtime.CorruptFileError, handle.launcher("one"), 1)
+    handle = attached(runtime, module, data)
+    assert text in refused(runtime.CorruptFileError, handle.launcher(module.one), 1)
     del package
 
 
@@ -438,9 +444,9 @@ def test_slot_sizes_are_checked(fresh: Any, runtime: Any) -> None:
     manifest["launchers"][0]["specializations"][0]["slots"][0]["size"] = 8
     data = json.dumps(manifest).encode()
     files(module)["manifest"].write_bytes(data)
-    handle = runtime.ModuleHandle(module.__name__, str(files(module)["manifest"]), hashlib.sha256(data).hexdigest())
+    handle = attached(runtime, module, data)
     with pytest.raises(Exception, match="a slot has 8 bytes where 4 are packed"):
-        handle.launcher("one")(1)
+        handle.launcher(module.one)(1)
 
 
 def test_code_object_that_is_none(package: Package, runtime: Any, tmp_path: Path) -> None:

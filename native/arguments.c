@@ -139,7 +139,7 @@ static enum fdr_code explain_dim(const struct check *check, const struct fdr_dim
 }
 
 // On the path of every call, so it only says whether; explain_dim() says why.
-static inline bool fits_dim(const struct check *check, const struct fdr_dim *dim, int64_t value) {
+static inline bool fits_dim(struct fdr_name_value *names, int32_t argument, const struct fdr_dim *dim, int64_t value) {
   if (dim->size >= 0) {
     return value == dim->size;
   }
@@ -149,10 +149,11 @@ static inline bool fits_dim(const struct check *check, const struct fdr_dim *dim
   if (dim->name < 0) {
     return true;
   }
-  struct fdr_name_value *known = &check->names[dim->name];
+  struct fdr_name_value *known = &names[dim->name];
   if (known->argument < 0) {
     known->value = value;
-    known->argument = (int32_t)(check->argument - check->table->arguments);
+    known->argument = argument;
+    return true;
   }
   return value == known->value;
 }
@@ -190,10 +191,14 @@ static enum fdr_code check_tensor(const struct check *check) {
   if (tensor->rank != argument->rank) {
     return wrong(check, FDR_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
   }
+  // Copies in registers: a store to `names` could change what lies behind any pointer.
+  struct fdr_name_value *names = check->names;
+  const int32_t index = (int32_t)(argument - check->table->arguments), rank = tensor->rank;
+  const int64_t *shape = tensor->shape, *strides = tensor->strides;
   bool empty = false;
-  for (int d = 0; d < tensor->rank; d++) {
-    int64_t extent = tensor->shape[d];
-    if (!fits_dim(check, &argument->shape[d], extent)) {
+  for (int d = 0; d < rank; d++) {
+    int64_t extent = shape[d];
+    if (!fits_dim(names, index, &argument->shape[d], extent)) {
       return explain_dim(check, &argument->shape[d], "extent", d, extent);
     }
     if (extent > INT32_MAX) {
@@ -204,12 +209,12 @@ static enum fdr_code check_tensor(const struct check *check) {
   if (empty) {
     return FDR_OK; // nothing is read, so neither strides nor address mean anything
   }
-  for (int d = 0; d < tensor->rank; d++) {
-    if (tensor->shape[d] == 1) {
+  for (int d = 0; d < rank; d++) {
+    if (shape[d] == 1) {
       continue; // never multiplied by anything but 0; frameworks put any value there
     }
-    int64_t stride = tensor->strides[d];
-    if (!fits_dim(check, &argument->strides[d], stride)) {
+    int64_t stride = strides[d];
+    if (!fits_dim(names, index, &argument->strides[d], stride)) {
       return explain_dim(check, &argument->strides[d], "stride", d, stride);
     }
     if (stride < 0) {
@@ -221,6 +226,9 @@ static enum fdr_code check_tensor(const struct check *check) {
         check, FDR_OVERFLOW,
         "the last element is more than 2^31 - 1 elements from the first, and the kernel was compiled for 32-bit "
         "strides");
+  }
+  if (!tensor->data) { // torch's FakeTensor, for one
+    return wrong(check, FDR_VALUE, "it has no data");
   }
   return check_pointer(check, address_of(tensor));
 }
@@ -300,6 +308,24 @@ static inline char *put(char *at, int64_t value, uint32_t bytes) {
   return at + bytes;
 }
 
+static inline char *put_integer(char *at, int64_t value, uint8_t bytes) {
+  memcpy(at, &value, 4);
+  if (bytes == 8) {
+    memcpy(at, &value, 8);
+  }
+  return at + bytes;
+}
+
+static inline void pack_layout(const struct fdr_slot *slot, const struct fdr_dltensor *tensor, char *at) {
+  const int64_t *shape = tensor->shape, *strides = tensor->strides;
+  for (int d = 0; d < slot->shape_count; d++) {
+    at = put_integer(at, shape[slot->shape_dims[d]], slot->shape_bytes);
+  }
+  for (int d = 0; d < slot->stride_count; d++) {
+    at = put_integer(at, strides[slot->stride_dims[d]], slot->stride_bytes);
+  }
+}
+
 void fdr_pack(const struct fdr_table *table, const struct fdr_value *values, char *block, void **slots) {
   static const struct fdr_value null_stream;
   for (uint32_t i = 0; i < table->slot_count; i++) {
@@ -313,12 +339,7 @@ void fdr_pack(const struct fdr_table *table, const struct fdr_value *values, cha
       put(at, value->tensor ? (int64_t)address_of(value->tensor) : (int64_t)value->bits, 8);
       break;
     case FDR_SLOT_LAYOUT:
-      for (int d = 0; d < slot->shape_count; d++) {
-        at = put(at, value->tensor->shape[slot->shape_dims[d]], slot->shape_bytes);
-      }
-      for (int d = 0; d < slot->stride_count; d++) {
-        at = put(at, value->tensor->strides[slot->stride_dims[d]], slot->stride_bytes);
-      }
+      pack_layout(slot, value->tensor, at);
       break;
     case FDR_SLOT_SCALAR:
     case FDR_SLOT_STREAM:

@@ -86,6 +86,7 @@ struct fdr_kernel {
   void *function;
   const char *symbol;
   uint32_t max_workgroup;
+  uint32_t block[3]; // the one it was compiled for; 0 0 0: any up to max_workgroup
 };
 
 struct fdb_call;

@@ -4,6 +4,7 @@
 #include "flydsl_runtime.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static enum fdr_code refuse(struct fdb_call *call, const struct fdr_kernel *kernel, const char *what,
                             const int64_t size[3], const char *rule) {
@@ -31,6 +32,13 @@ static enum fdr_code check_dims(struct fdb_call *call, const struct fdr_kernel *
     dims->grid[d] = (uint32_t)grid[d];
     dims->block[d] = (uint32_t)block[d];
     dims->cluster[d] = (uint32_t)cluster[d];
+  }
+  if (kernel->block[0] && memcmp(dims->block, kernel->block, sizeof dims->block) != 0) {
+    return fdr_fail(FDR_LAUNCH,
+                    "launch of kernel %s on %s (device %d): block (%" PRId64 ", %" PRId64 ", %" PRId64
+                    ") is not the (%u, %u, %u) that the kernel was compiled for",
+                    kernel->symbol, call->loaded->target, call->loaded->device, block[0], block[1], block[2],
+                    kernel->block[0], kernel->block[1], kernel->block[2]);
   }
   if (block[0] * block[1] * block[2] > kernel->max_workgroup) {
     return fdr_fail(FDR_LAUNCH,

@@ -72,13 +72,11 @@ class BuildFlydsl(Command):
         return {}
 
     def get_source_files(self) -> list[str]:
-        """Return the files a source distribution needs beside the modules, relative to the project: extern bitcode."""
-        running = session.current()
-        if running is None:
-            return []
-        from flydsl_build.backend.source_files import extern_files  # noqa: PLC0415
+        """Return nothing: what this returned would be listed in SOURCES.txt, and setuptools would install it as package data.
 
-        return extern_files(running.settings, running.project)
+        The bitcode of externs goes into source distributions by the `sdist` command below.
+        """
+        return []
 
 
 def _package_roots(distribution: Distribution, project: Path) -> tuple[str, ...]:
@@ -107,6 +105,18 @@ def _with_kernels(build: type[Any]) -> type[Any]:
     return Build
 
 
+def _with_bitcode(sdist: type[Any]) -> type[Any]:
+    class Sdist(sdist):  # type: ignore[misc]
+        def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+            from flydsl_build.backend.source_files import extern_files  # noqa: PLC0415
+
+            running = session.current()
+            more = extern_files(running.settings, running.project) if running is not None else []
+            super().make_release_tree(base_dir, list(dict.fromkeys([*files, *more])))
+
+    return Sdist
+
+
 def _with_true_tag(bdist_wheel: type[Any]) -> type[Any]:
     class BdistWheel(bdist_wheel):  # type: ignore[misc]
         def get_tag(self) -> tuple[str, str, str]:
@@ -130,6 +140,7 @@ def finalize_distribution(distribution: Distribution) -> None:
         return
     commands = distribution.cmdclass
     commands["build_flydsl"] = BuildFlydsl
+    commands["sdist"] = _with_bitcode(distribution.get_command_class("sdist"))  # type: ignore[no-untyped-call]
     commands["build"] = _with_kernels(distribution.get_command_class("build"))  # type: ignore[no-untyped-call]
     if not running.editable:
         # Code objects belong to a platform: this makes setuptools install everything into platlib.

@@ -163,7 +163,7 @@ def read_bitcode(data: bytes, *, name: str) -> IRModule:
             producer = next((_text(record.operands) for record in stream.records(block) if record.code == _IDENTIFICATION_STRING), None)
         elif block.id == _MODULE:
             if module is not None:
-                msg = "holds several LLVM modules, and the linker would take the first alone; link them into one with llvm-link"
+                msg = "holds several LLVM modules, and LLVM takes files with one alone; link them into one with llvm-link"
                 raise IRError(msg)
             module = _RawModule()
             module.read(stream, block)

@@ -45,6 +45,9 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_ASM: Final = re.compile(r"\s+asm\b")
+_MLIR: Final = re.compile(r"\b(?:func\.func|llvm\.func|gpu\.module|gpu\.func|builtin\.module)\b|^\s*module\b", re.MULTILINE)
+_MLIR_SEARCHED: Final = 1 << 14
 _BRACES: Final = re.compile(r'"[^"]*"|;[^\n]*|([{])|([}])')
 _PARENTHESES: Final = re.compile(r'"[^"]*"|;[^\n]*|([(])|([)])')
 _ESCAPE: Final = re.compile(rb"\\([0-9a-fA-F]{2}|\\)")
@@ -115,6 +118,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._pos = 0
+        # Whether anything was found that begins a statement: until then, what does not fit is no fault in IR.
+        self._begun = False
         self._found = _Statements()
         self._layout = DataLayout("", "")
         self._types: dict[str, IRType] = {}
@@ -147,6 +152,7 @@ class _Reader:
                     continue
                 kept = self._begins_at(token, current)
                 if kept is not None:
+                    self._begun = True
                     if kept:
                         yield current[:kept]
                     current = current[kept:]
@@ -186,8 +192,10 @@ class _Reader:
         return False
 
     def _begins_statement(self, word: str) -> bool:
-        """Whether the word just read is no target type, `target("…")`, and no key of a summary, `^0 = module: (…)`."""
+        """Whether the word just read is more than a target type, `target("…")`, a key, `^0 = module: (…)`, or MLIR's `module`."""
         following = self._text[self._pos : self._pos + 1]
+        if word == "module":
+            return _ASM.match(self._text, self._pos) is not None
         return following != ":" and (word != "target" or following != "(")
 
     def _skip(self, pattern: re.Pattern[str], offset: int, what: str) -> None:
@@ -204,7 +212,15 @@ class _Reader:
         raise self._error(offset, f"{what} is not closed; the file is truncated")
 
     def _error(self, offset: int, what: str) -> IRError:
+        if not self._begun:
+            return self._not_ir(offset, f": {what}")
         return IRError(f"is malformed LLVM IR text: line {self._line(offset)}: {what}")
+
+    def _not_ir(self, offset: int, what: str) -> IRError:
+        mlir = (
+            "; it looks like MLIR, which mlir-translate --mlir-to-llvmir translates" if _MLIR.search(self._text, 0, _MLIR_SEARCHED) else ""
+        )
+        return IRError(f"is text, but not LLVM IR: line {self._line(offset)}{what}{mlir}")
 
     def _line(self, offset: int) -> int:
         return self._text.count("\n", 0, offset) + 1
@@ -213,11 +229,11 @@ class _Reader:
 
     def take(self, tokens: list[_Token]) -> None:
         """Keep one statement for `module`, or pass it over."""
-        kind, text, _offset = tokens[0]
+        kind, text, offset = tokens[0]
         if kind == "word" and text in _STARTS:
             self._take_word(tokens)
         elif kind not in _NAMES or _text_at(tokens, 1) != "=":
-            raise self._not_ir(tokens)
+            raise self._not_ir(offset, f" begins with {text[:40]!r}")
         elif kind == "global":
             self._found.variables.append(tokens)
         elif kind == "local":
@@ -227,6 +243,8 @@ class _Reader:
 
     def _take_word(self, tokens: list[_Token]) -> None:
         _kind, text, offset = tokens[0]
+        if not self._begun:
+            raise self._not_ir(offset, f" begins with {text!r}")
         if text in ("declare", "define"):
             body = next((place for place, token in enumerate(tokens) if token[0] == "body"), None)
             if text == "define" and body is None:
@@ -241,12 +259,6 @@ class _Reader:
                 self._found.layout = _unquoted(tokens[_TARGET_VALUE][1])
         elif text == "attributes" and _text_at(tokens, 1).startswith("#"):
             self._found.cpus[tokens[1][1]] = _target_cpu(tokens)
-        elif text == "module" and _text_at(tokens, 1) != "asm":
-            raise self._not_ir(tokens)
-
-    def _not_ir(self, tokens: list[_Token]) -> IRError:
-        _kind, text, offset = tokens[0]
-        return IRError(f"is text, but not LLVM IR: line {self._line(offset)} begins with {text[:40]!r}")
 
     # What the statements say
 

@@ -61,29 +61,19 @@ def _in_folder(folder: str) -> Iterator[str]:
 
 def _candidates() -> Iterator[tuple[str, str, bool]]:
     """Yield (where, path, only if mapped), in order of preference."""
-    mapped = False
-    for path in _mapped():
-        mapped = True
+    mapped = list(_mapped())
+    for path in (*mapped, *(_SONAMES if mapped else ())):
         yield "mapped into this process", path, True
-    if mapped:
-        for name in _SONAMES:
-            yield "mapped into this process", name, True
     setting = os.environ.get(_SETTING)
     if setting:
         yield _SETTING, setting, False
         return
-    for package in ("_rocm_sdk_core", "torch"):
-        folder = _package_folder(package)
-        if folder is not None:
+    folders = [(f"the installed package {package}", _package_folder(package)) for package in ("_rocm_sdk_core", "torch")]
+    folders += [(variable, os.environ.get(variable)) for variable in ("ROCM_PATH", "HIP_PATH")]
+    for where, folder in (*folders, ("/opt/rocm", "/opt/rocm")):
+        if folder:
             for path in _in_folder(os.path.join(folder, "lib")):
-                yield f"the installed package {package}", path, False
-    for variable in ("ROCM_PATH", "HIP_PATH"):
-        root = os.environ.get(variable)
-        if root:
-            for path in _in_folder(os.path.join(root, "lib")):
-                yield variable, path, False
-    for path in _in_folder("/opt/rocm/lib"):
-        yield "/opt/rocm", path, False
+                yield where, path, False
     for name in _SONAMES:
         yield "the system's library path", name, False
 
@@ -110,11 +100,12 @@ def open_driver() -> None:
                 debug("driver: %s: %s: %s", where, path, text)
                 trace.append(f"{where}: {path}: {text}")
                 if code:  # the right library; another copy would say the same, or worse, be a second one
-                    raise _no_device(f"{text}", trace) from None
+                    raise _no_device(text, trace) from None
             else:
                 debug("driver: %s: %s: opened", where, path)
                 return
-        raise _no_device("no usable libamdhip64 was found", trace)
+        why = "no usable libamdhip64 was found"
+        raise _no_device(why, trace)
 
 
 def _no_device(why: str, trace: list[str]) -> NoDeviceError:

@@ -34,26 +34,8 @@ class CorruptFileError(FlydslRuntimeError):
         self.file = file
 
 
-class LoadError(FlydslRuntimeError):
-    """A module could not be loaded on a device."""
-
-
-class InitError(LoadError):
-    """An init function failed; nothing of the module stays loaded, and a later call tries again."""
-
-
-class LaunchError(FlydslRuntimeError):
-    """A kernel could not be launched.
-
-    Parameters
-    ----------
-    text
-        The message.
-    code
-        HIP's error number, 0 where the run time itself refused the launch.
-    name
-        HIP's name of the error.
-    """
+class _DriverCodeError(FlydslRuntimeError):
+    """Text, and HIP's number and name of the error: 0 and "" where HIP was not asked."""
 
     def __init__(self, text: str, code: int = 0, name: str = "") -> None:
         super().__init__(text, code, name)
@@ -62,3 +44,15 @@ class LaunchError(FlydslRuntimeError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class LoadError(_DriverCodeError):
+    """A module could not be loaded on a device."""
+
+
+class InitError(LoadError):
+    """An init function failed; nothing of the module stays loaded, and a later call tries again."""
+
+
+class LaunchError(_DriverCodeError):
+    """A kernel could not be launched."""

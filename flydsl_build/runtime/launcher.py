@@ -142,7 +142,7 @@ def _signature(launcher: Any) -> Any:
 
 
 def _specializations(launcher: Any) -> tuple[Specialization, ...]:
-    """What the launcher chooses from at a call, in this order."""
+    """Return what the launcher chooses from at a call, in this order."""
     _, chosen = launcher._handle._selected(launcher._name)  # noqa: SLF001
     return tuple(Specialization(entry) for _, entry in chosen)
 

@@ -80,7 +80,8 @@ def write_global(module: int, name: str, data: bytes) -> None:
             raise LoadError(msg)
         _native.copy_to_device(address, data)
     except _native.DriverError as error:
-        raise LoadError(error.args[0]) from None
+        text, code, hip_name = error.args
+        raise LoadError(text, code, hip_name) from None
 
 
 class _Unit:
@@ -93,7 +94,7 @@ class _Unit:
         self.facts = facts
         self.image = image
         self.module = module
-        self.kernels: tuple[tuple[int, str, int], ...] = ()
+        self.kernels: tuple[tuple[int, str, int, tuple[int, ...]], ...] = ()
 
 
 class _CurrentDevice:
@@ -375,19 +376,24 @@ class ModuleHandle:
             loaded = _Unit(unit["name"], unit, image, _native.load_code_object(image))
             units.append(loaded)
             loaded.kernels = tuple(
-                (_native.function(loaded.module, kernel["symbol"]), kernel["symbol"], kernel["max_workgroup"])
+                (
+                    _native.function(loaded.module, kernel["symbol"]),
+                    kernel["symbol"],
+                    kernel["max_workgroup"],
+                    tuple(kernel.get("reqd_workgroup") or (0, 0, 0)),
+                )
                 for kernel in facts["kernels"]
             )
             for variable in unit["globals"]:
                 _, size = _native.global_variable(loaded.module, variable["name"])
                 if size != variable["size"]:
-                    msg = f"device global {variable['name']} has {size} bytes on {where}, the build saw {variable['size']}"
-                    raise LoadError(f"{self.name}: {file}: {msg}")
+                    what = f"device global {variable['name']} has {size} bytes on {where}, the build saw {variable['size']}"
+                    msg = f"{self.name}: {file}: {what}"
+                    raise LoadError(msg)
         except _native.DriverError as error:
             text, code, name = error.args
-            failure = LoadError(f"{self.name}: {file}, entry {chosen}, on {where}: {text}")
-            failure.code, failure.hip_name = code, name  # type: ignore[attr-defined]
-            raise failure from None
+            msg = f"{self.name}: {file}, entry {chosen}, on {where}: {text}"
+            raise LoadError(msg, code, name) from None
 
     def _library(self) -> int:
         """Open the launcher library, once in a process and its children: it holds no state."""
@@ -398,7 +404,8 @@ class ModuleHandle:
             try:
                 self._library_handle = _native.open_library(file)
             except _native.DriverError as error:
-                raise LoadError(f"{self.name}: {error.args[0]}") from None
+                msg = f"{self.name}: {error.args[0]}"
+                raise LoadError(msg) from None
         return self._library_handle
 
     def _entries(self, library: int, chosen: str, units: list[_Unit]) -> Iterator[tuple[Any, ...] | None]:

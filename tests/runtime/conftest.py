@@ -140,7 +140,12 @@ TABLE: list[dict[str, Any]] = [
     },
     {
         "name": "only",
-        "parameters": {"a": {"kind": "POSITIONAL_ONLY"}, "b": {}, "c": {"kind": "KEYWORD_ONLY", "default": 7}, "d": {"kind": "KEYWORD_ONLY"}},
+        "parameters": {
+            "a": {"kind": "POSITIONAL_ONLY"},
+            "b": {},
+            "c": {"kind": "KEYWORD_ONLY", "default": 7},
+            "d": {"kind": "KEYWORD_ONLY"},
+        },
         "specializations": [{"arguments": {name: scalar("i32") for name in "abcd"}}],
     },
     *(

@@ -226,7 +226,9 @@ class Package:
         self.root = folder / name
         self.name = name
         runtime = self.root / "_flydsl" / "runtime"
-        shutil.copytree(RUNTIME, runtime, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        # The extension and the Python files of one version: the installed ones, or those of the source tree.
+        source = native.parent if (native.parent / "module.py").exists() else RUNTIME
+        shutil.copytree(source, runtime, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         shutil.copy(native, runtime / "_native.abi3.so")
         (self.root / "__init__.py").write_text("")
 
@@ -242,6 +244,7 @@ class Package:
         undefined: tuple[str, ...] = (),
         config: str = "{1, 1, 1, 64, 1, 1, 0, 0, 0, 0}",
         max_workgroup: int = 256,
+        reqd_workgroup: tuple[int, int, int] | None = None,
         padding: int = 0,
     ) -> dict[str, Any]:
         """Write stub, manifest, bundle and launcher library of one module; return the manifest.
@@ -249,7 +252,7 @@ class Package:
         A launcher is `{"name", "parameters": {name: parameter dict}, "specializations": [{"arguments", "constexpr"…}]}`.
         `config` is a C initialiser, in which `slots` may be used.
         """
-        manifest, kernels, source = self._describe(module, launchers, targets, config, max_workgroup)
+        manifest, kernels, source = self._describe(module, launchers, targets, config)
         manifest["load"] = load
         folder = self.root / "_flydsl"
         library = folder / f"{module}.launchers.so"
@@ -268,7 +271,7 @@ class Package:
                     "size": places[target][1],
                     "sha256": hashlib.sha256(image).hexdigest(),
                     "e_flags": E_FLAGS[target],
-                    "kernels": [{"symbol": symbol, "max_workgroup": max_workgroup} for symbol in kernels],
+                    "kernels": [{"symbol": symbol, "max_workgroup": max_workgroup, "reqd_workgroup": reqd_workgroup} for symbol in kernels],
                 }
                 for target, image in objects.items()
             },
@@ -288,14 +291,17 @@ class Package:
         ]
         for launcher in manifest["launchers"]:
             parameters = launcher.get("factory_parameters") or launcher["parameters"]
-            lines += [f"@__flydsl__.{launcher['kind']}", f"def {launcher['name']}{_signature(parameters)}:", f"    {launcher['doc'] or 'Launch.'!r}"]
+            lines += [
+                f"@__flydsl__.{launcher['kind']}",
+                f"def {launcher['name']}{_signature(parameters)}:",
+                f"    {launcher['doc'] or 'Launch.'!r}",
+            ]
         lines.append("__flydsl__.on_import()")
         (self.root / f"{module}.py").write_text("\n".join(lines) + "\n")
 
     def _describe(
-        self, module: str, launchers: list[dict[str, Any]], targets: tuple[str, ...], config: str, max_workgroup: int
+        self, module: str, launchers: list[dict[str, Any]], targets: tuple[str, ...], config: str
     ) -> tuple[dict[str, Any], dict[str, list[int]], str]:
-        del max_workgroup
         kernels: dict[str, list[int]] = {}
         source = ABI
         entries = []

@@ -246,6 +246,14 @@ def interface(shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: 
     return type("Array", (), {key: {"shape": shape, "strides": strides, "typestr": typestr, "data": (0x1000, False), "version": 3}})()
 
 
+def test_tensor_without_data(table: Any) -> None:
+    array = interface((2, 3), None, "<f4")
+    array.__cuda_array_interface__["data"] = (0, False)
+    assert refused(ValueError, table.static, array) == "static(): argument A must be f32[2, 3], got f32[2, 3 : 3, 1]: it has no data"
+    array.__cuda_array_interface__["shape"] = (0,)
+    assert "the rank is 1" in refused(TypeError, table.static, array)
+
+
 def test_32_bits(table: Any, hip: FakeHip) -> None:
     table.cube(interface((2, 3, 2**30 - 1), (0, 0, 4)))
     launched(hip)
@@ -459,7 +467,9 @@ def test_factory(table: Any, hip: FakeHip) -> None:
         "build(N=32, dtype='f32', tile=(1, 2))(): argument A must be f32[32], got f32[16 : 1]: extent 0 is 16, not 32"
     )
     text = refused(ValueError, table.build, 64)
-    assert text.startswith("build(N=64, dtype='f32', tile=(1, 2)): the wheel was not built for these parameters, only for:\n    build(N=16, ")
+    assert text.startswith(
+        "build(N=64, dtype='f32', tile=(1, 2)): the wheel was not built for these parameters, only for:\n    build(N=16, "
+    )
     assert "missing a required argument: 'N'" in refused(TypeError, table.build)
     assert [item.name for item in launcher.specializations] == ["build_0", "build_1"]
     assert pickle.loads(pickle.dumps(launcher)) is launcher

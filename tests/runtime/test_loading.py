@@ -12,12 +12,11 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import fake_hip
 import numpy as np
 import pytest
 from synthetic import E_FLAGS, Package, code_object, scalar, tensor
 from test_arguments import OnlyDlpack, f32, refused
-
-import fake_hip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -353,6 +352,13 @@ def test_launch_limits(table: Any, hip: FakeHip, runtime: Any) -> None:
     assert event["cluster"] == [2, 1, 1]
 
 
+def test_required_workgroup(fresh: Any, hip: FakeHip, runtime: Any) -> None:
+    text = refused(runtime.LaunchError, fresh(reqd_workgroup=(128, 1, 1)).one, 1)
+    assert text.endswith("block (64, 1, 1) is not the (128, 1, 1) that the kernel was compiled for")
+    fresh(reqd_workgroup=(64, 1, 1), suffix="_right").one(1)
+    assert len(hip.events("launch")) == 1
+
+
 def test_log(fresh: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="flydsl_build.runtime"):
         fresh(lambda _: None).one(1)
@@ -394,7 +400,11 @@ def attached(runtime: Any, module: Any, data: bytes) -> Any:
         ("bundle", lambda data: data[:32] + b"\xff" * 16 + data[48:], "ends at byte"),
         ("bundle", lambda data: data.replace(b"--gfx942", b"--gfx943"), "it has no entry for gfx942, only for gfx1100, gfx943"),
         ("bundle", lambda data: data.replace(b"--gfx1100", b"--gfx0942"), "only for gfx0942, gfx942"),
-        ("bundle", lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "the SHA-256 of entry gfx942 is not the one in the manifest"),
+        (
+            "bundle",
+            lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:],
+            "the SHA-256 of entry gfx942 is not the one in the manifest",
+        ),
     ],
 )
 def test_damaged(fresh: Any, runtime: Any, hip: FakeHip, file: str, damage: Any, text: str) -> None:
@@ -421,7 +431,10 @@ def test_damaged(fresh: Any, runtime: Any, hip: FakeHip, file: str, damage: Any,
         (lambda m: m["launchers"][0].update(name="two"), "it has no launcher one"),
         (lambda m: m["launchers"][0]["specializations"][0].pop("slots"), "launcher one: KeyError: 'slots'"),
         (lambda m: m["launchers"][0]["specializations"][0]["arguments"]["x"].update(dtype="f7"), "launcher one: KeyError: 'f7'"),
-        (lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(entry="fdb_none"), "it has no symbol fdb_none"),
+        (
+            lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(entry="fdb_none"),
+            "it has no symbol fdb_none",
+        ),
         (lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(kernels=[7]), "IndexError"),
         (lambda m: m["units"][0]["code_objects"]["gfx942"].update(e_flags=3), "has e_flags 0x54c, its manifest says 0x3"),
         (lambda m: m["units"][0]["code_objects"]["gfx942"].update(size=3), "its manifest says 3 bytes"),
@@ -498,7 +511,10 @@ class TestImport:
         expected = [
             "__future__",
             "fake_kernels",
-            *(f"fake_kernels._flydsl{n}" for n in ("", ".runtime", ".runtime._native", ".runtime.driver", ".runtime.errors", ".runtime.launcher")),
+            *(
+                f"fake_kernels._flydsl{n}"
+                for n in ("", ".runtime", ".runtime._native", ".runtime.driver", ".runtime.errors", ".runtime.launcher")
+            ),
             *(f"fake_kernels._flydsl.runtime.{n}" for n in ("module", "process")),
         ]
         for module, env in {"table": {}, "eager": {"FLYDSL_BUILD_LOAD": "lazy"}}.items():
@@ -537,7 +553,9 @@ class TestImport:
 
     def test_setting(self, run_python: Any, tmp_path: Path) -> None:
         library = fake_hip.build(tmp_path, soname="mine.so")
-        script = "import fake_kernels.eager as m; m.one(1)\nprint([l.split('/')[-1] for l in open('/proc/self/maps') if 'mine' in l][0].strip())"
+        script = (
+            "import fake_kernels.eager as m; m.one(1)\nprint([l.split('/')[-1] for l in open('/proc/self/maps') if 'mine' in l][0].strip())"
+        )
         assert self.check(run_python, script, hip=None, FLYDSL_BUILD_HIP_LIBRARY=str(library)) == ["mine.so"]
         lines = self.check(run_python, self.CALL, FLYDSL_BUILD_HIP_LIBRARY="/nowhere/lib.so")
         assert lines[1].startswith("    FLYDSL_BUILD_HIP_LIBRARY: /nowhere/lib.so: /nowhere/lib.so: cannot open")
@@ -550,14 +568,18 @@ class TestImport:
 
     def test_rocm_path(self, run_python: Any, tmp_path: Path) -> None:
         fake_hip.build(tmp_path / "lib", soname="libamdhip64.so.6")
-        script = "import fake_kernels.eager as m; m.one(1)\nprint([l.split()[-1] for l in open('/proc/self/maps') if 'libamdhip64' in l][0])"
+        script = (
+            "import fake_kernels.eager as m; m.one(1)\nprint([l.split()[-1] for l in open('/proc/self/maps') if 'libamdhip64' in l][0])"
+        )
         assert self.check(run_python, script, ROCM_PATH=str(tmp_path)) == [str(tmp_path / "lib" / "libamdhip64.so.6")]
 
     def test_package_folder(self, run_python: Any, tmp_path: Path, package: Package, hip_library: Path) -> None:
         (tmp_path / "torch").mkdir()
         (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError")
         fake_hip.build(tmp_path / "torch" / "lib", soname="libamdhip64.so.7")
-        script = "import fake_kernels.eager as m; m.one(1)\nprint([l.split()[-1] for l in open('/proc/self/maps') if 'libamdhip64' in l][0])"
+        script = (
+            "import fake_kernels.eager as m; m.one(1)\nprint([l.split()[-1] for l in open('/proc/self/maps') if 'libamdhip64' in l][0])"
+        )
         paths = os.pathsep.join(map(str, (tmp_path, package.root.parent)))
         assert self.check(run_python, script, PYTHONPATH=paths) == [str(tmp_path / "torch" / "lib" / "libamdhip64.so.7")]
         del hip_library
@@ -570,8 +592,10 @@ class TestImport:
         )
         assert self.check(run_python, script, hip=tmp_path) == [
             "gfx942:sramecc+:xnack-",
-            "grid(): launch of kernel grid_0_kernel on gfx942:sramecc+:xnack- (device 0): a cluster of 2x1x1 workgroups needs "
-            "hipDrvLaunchKernelEx, which this driver library does not have",
+            (
+                "grid(): launch of kernel grid_0_kernel on gfx942:sramecc+:xnack- (device 0): a cluster of 2x1x1 workgroups needs "
+                "hipDrvLaunchKernelEx, which this driver library does not have"
+            ),
         ]
 
     def test_missing_symbol(self, run_python: Any, tmp_path: Path) -> None:
@@ -633,7 +657,9 @@ class TestImport:
     def test_two_packages_share_nothing(self, run_python: Any, package: Package, native: Path) -> None:
         other = Package(package.root.parent, "other_kernels", native)
         other.write_module("eager", ONE, load="import")
-        script = "import fake_kernels.eager as a, other_kernels.eager as b\na.one(1); b.one(2)\nprint(type(a.one) is type(b.one))" + self.EVENTS
+        script = (
+            "import fake_kernels.eager as a, other_kernels.eager as b\na.one(1); b.one(2)\nprint(type(a.one) is type(b.one))" + self.EVENTS
+        )
         shared, events = self.check(run_python, script)
         assert shared == "False"
         assert events == str(["init", "load", "init", "load", "launch", "launch"])

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiles the description of a launcher, which Python makes of the manifest, into tables for the calls.
+// Everything that a call relies on is checked here: indices, ranks, widths.
+
+#include "python_binding.h"
+
+#include <string.h>
+
+struct allocation {
+  struct allocation *next;
+  max_align_t memory[];
+};
+
+static void *allocate(struct launcher_table *table, size_t count, size_t size) {
+  struct allocation *made = PyMem_Calloc(1, sizeof *made + (count ? count : 1) * size);
+  if (!made) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  made->next = table->allocations;
+  table->allocations = made;
+  return made->memory;
+}
+
+void free_table(struct launcher_table *table) {
+  if (!table) {
+    return;
+  }
+  while (table->allocations) {
+    struct allocation *next = table->allocations->next;
+    PyMem_Free(table->allocations);
+    table->allocations = next;
+  }
+  Py_XDECREF(table->description);
+  PyMem_Free(table);
+}
+
+static int describe_dims(struct launcher_table *table, PyObject *dims, int32_t name_count, struct fdr_dim **out,
+                         int32_t *rank) {
+  Py_ssize_t count = PyTuple_Size(dims);
+  if (count < 0 || count > FDR_MAX_RANK || !(*out = allocate(table, (size_t)count, sizeof **out))) {
+    if (!PyErr_Occurred()) {
+      PyErr_Format(PyExc_ValueError, "rank %zd is more than %d", count, (int)FDR_MAX_RANK);
+    }
+    return -1;
+  }
+  *rank = (int32_t)count;
+  for (Py_ssize_t d = 0; d < count; d++) {
+    long long size;
+    int name;
+    unsigned divisor;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(dims, d), "LiI", &size, &name, &divisor)) {
+      return -1;
+    }
+    if (name >= name_count || !divisor || (divisor & (divisor - 1))) {
+      PyErr_SetString(PyExc_ValueError, "a dim is out of range");
+      return -1;
+    }
+    (*out)[d] = (struct fdr_dim){.size = size, .name = name, .divisor = divisor};
+  }
+  return 0;
+}
+
+static int describe_argument(struct launcher_table *table, struct specialization *made, uint32_t i, PyObject *item) {
+  struct fdr_argument *argument = &made->table.arguments[i];
+  struct source *source = &made->sources[i];
+  PyObject *shape, *strides;
+  int kind, offsets_32;
+  int32_t stride_rank;
+  if (!PyArg_ParseTuple(item, "iiO!siIsO!O!Ii", &source->parameter, &source->view, &PyTuple_Type, &source->path,
+                        &argument->label, &kind, &argument->dtype, &argument->expected, &PyTuple_Type, &shape,
+                        &PyTuple_Type, &strides, &argument->align, &offsets_32) ||
+      describe_dims(table, shape, (int32_t)made->table.name_count, &argument->shape, &argument->rank) < 0 ||
+      describe_dims(table, strides, (int32_t)made->table.name_count, &argument->strides, &stride_rank) < 0) {
+    return -1;
+  }
+  source->depth = PyTuple_Size(source->path);
+  argument->kind = (enum fdr_argument_kind)kind;
+  argument->offsets_32 = offsets_32;
+  bool has_view = kind == FDR_TENSOR || kind == FDR_POINTER;
+  if (kind < FDR_TENSOR || kind > FDR_STREAM || source->parameter < 0 || source->parameter >= table->parameter_count ||
+      has_view != (source->view >= 0) || source->view >= table->view_count || stride_rank != argument->rank ||
+      !argument->align || (argument->align & (argument->align - 1))) {
+    PyErr_SetString(PyExc_ValueError, "an argument is out of range");
+    return -1;
+  }
+  if (kind == FDR_STREAM) {
+    made->stream = (int)i;
+  }
+  return 0;
+}
+
+static int describe_slot_dims(PyObject *dims, int32_t rank, uint8_t *out, uint8_t *count) {
+  Py_ssize_t size = PyTuple_Size(dims);
+  if (size > FDR_MAX_RANK) {
+    PyErr_SetString(PyExc_ValueError, "a slot has too many dims");
+    return -1;
+  }
+  *count = (uint8_t)size;
+  for (Py_ssize_t d = 0; d < size; d++) {
+    long dim = PyLong_AsLong(PyTuple_GetItem(dims, d));
+    if (dim < 0 || dim >= rank) {
+      if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "a slot has a dim that its tensor does not have");
+      }
+      return -1;
+    }
+    out[d] = (uint8_t)dim;
+  }
+  return 0;
+}
+
+static int describe_slot(struct specialization *made, uint32_t i, PyObject *item) {
+  struct fdr_slot *slot = &made->table.slots[i];
+  PyObject *shape_dims, *stride_dims;
+  int kind;
+  unsigned char shape_bits, stride_bits;
+  if (!PyArg_ParseTuple(item, "iiIO!O!bb", &slot->argument, &kind, &slot->size, &PyTuple_Type, &shape_dims,
+                        &PyTuple_Type, &stride_dims, &shape_bits, &stride_bits)) {
+    return -1;
+  }
+  // What each kind of slot may be filled from, so that packing needs no check of its own.
+  static const int source_of_slot[] = {FDR_TENSOR, FDR_TENSOR, FDR_SCALAR, FDR_POINTER, FDR_STREAM};
+  bool none = slot->argument < 0;
+  if (kind < FDR_SLOT_DATA || kind > FDR_SLOT_STREAM || (none && kind != FDR_SLOT_STREAM) ||
+      (!none && ((uint32_t)slot->argument >= made->table.argument_count ||
+                 (int)made->table.arguments[slot->argument].kind != source_of_slot[kind])) ||
+      (shape_bits != 32 && shape_bits != 64) || (stride_bits != 32 && stride_bits != 64)) {
+    PyErr_SetString(PyExc_ValueError, "a slot is out of range");
+    return -1;
+  }
+  slot->kind = (enum fdr_slot_kind)kind;
+  slot->shape_bytes = shape_bits / 8;
+  slot->stride_bytes = stride_bits / 8;
+  int32_t rank = none ? 0 : made->table.arguments[slot->argument].rank;
+  if (describe_slot_dims(shape_dims, rank, slot->shape_dims, &slot->shape_count) < 0 ||
+      describe_slot_dims(stride_dims, rank, slot->stride_dims, &slot->stride_count) < 0) {
+    return -1;
+  }
+  uint32_t needed = kind == FDR_SLOT_LAYOUT
+                        ? (uint32_t)(slot->shape_count * slot->shape_bytes + slot->stride_count * slot->stride_bytes)
+                    : kind == FDR_SLOT_SCALAR ? (made->table.arguments[slot->argument].dtype & 0xff) / 8
+                                              : 8;
+  if (slot->size != needed) {
+    PyErr_Format(PyExc_ValueError, "a slot has %u bytes where %u are packed", slot->size, needed);
+    return -1;
+  }
+  slot->offset = made->table.block_size;
+  made->table.block_size += (slot->size + 15) & ~15U;
+  if (made->table.block_size > FDR_MAX_BLOCK) {
+    PyErr_SetString(PyExc_ValueError, "the arguments of a call are too large");
+    return -1;
+  }
+  return 0;
+}
+
+static int describe_specialization(struct launcher_table *table, struct specialization *made, PyObject *item) {
+  PyObject *constants, *arguments, *slots, *dim_names;
+  if (!PyArg_ParseTuple(item, "isO!O!O!O!", &made->index, &made->name, &PyTuple_Type, &constants, &PyTuple_Type,
+                        &arguments, &PyTuple_Type, &slots, &PyTuple_Type, &dim_names)) {
+    return -1;
+  }
+  made->stream = -1;
+  made->constant_count = (int)PyTuple_Size(constants);
+  made->table.argument_count = (uint32_t)PyTuple_Size(arguments);
+  made->table.slot_count = (uint32_t)PyTuple_Size(slots);
+  made->table.name_count = (uint32_t)PyTuple_Size(dim_names);
+  made->constants = allocate(table, (size_t)made->constant_count, sizeof *made->constants);
+  made->sources = allocate(table, made->table.argument_count, sizeof *made->sources);
+  made->table.arguments = allocate(table, made->table.argument_count, sizeof *made->table.arguments);
+  made->table.slots = allocate(table, made->table.slot_count, sizeof *made->table.slots);
+  made->table.names = allocate(table, made->table.name_count, sizeof *made->table.names);
+  if (!made->constants || !made->sources || !made->table.arguments || !made->table.slots || !made->table.names) {
+    return -1;
+  }
+  for (uint32_t i = 0; i < made->table.name_count; i++) {
+    if (!(made->table.names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(dim_names, (Py_ssize_t)i), NULL))) {
+      return -1;
+    }
+  }
+  for (int i = 0; i < made->constant_count; i++) {
+    struct constant *constant = &made->constants[i];
+    if (!PyArg_ParseTuple(PyTuple_GetItem(constants, i), "iO", &constant->parameter, &constant->value)) {
+      return -1;
+    }
+    if (constant->parameter < 0 || constant->parameter >= table->parameter_count) {
+      PyErr_SetString(PyExc_ValueError, "a constexpr value is out of range");
+      return -1;
+    }
+  }
+  for (uint32_t i = 0; i < made->table.argument_count; i++) {
+    if (describe_argument(table, made, i, PyTuple_GetItem(arguments, (Py_ssize_t)i)) < 0) {
+      return -1;
+    }
+  }
+  for (uint32_t i = 0; i < made->table.slot_count; i++) {
+    if (describe_slot(made, i, PyTuple_GetItem(slots, (Py_ssize_t)i)) < 0) {
+      return -1;
+    }
+  }
+#define RAISE_TO(field, value) table->field = table->field > (value) ? table->field : (value)
+  RAISE_TO(max_arguments, made->table.argument_count);
+  RAISE_TO(max_slots, made->table.slot_count);
+  RAISE_TO(max_names, made->table.name_count);
+  RAISE_TO(max_block, made->table.block_size);
+#undef RAISE_TO
+  return 0;
+}
+
+static int describe_parameters(struct launcher_table *table, PyObject *parameters) {
+  for (int i = 0; i < table->parameter_count; i++) {
+    struct parameter *parameter = &table->parameters[i];
+    int has_default;
+    PyObject *fallback;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(parameters, i), "UipO", &parameter->name, &parameter->kind, &has_default,
+                          &fallback)) {
+      return -1;
+    }
+    parameter->fallback = has_default ? fallback : NULL;
+    if (parameter->kind < POSITIONAL_ONLY || parameter->kind > KEYWORD_ONLY) {
+      PyErr_SetString(PyExc_ValueError, "a parameter is out of range");
+      return -1;
+    }
+    table->positional_count += parameter->kind != KEYWORD_ONLY;
+  }
+  return 0;
+}
+
+// The description is made by `describe_launcher` of runtime/description.py, which documents its shape.
+struct launcher_table *compile_table(PyObject *description) {
+  struct launcher_table *table = PyMem_Calloc(1, sizeof *table);
+  if (!table) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  Py_INCREF(description);
+  table->description = description;
+  PyObject *parameters, *specializations;
+  if (!PyTuple_Check(description) || !PyArg_ParseTuple(description, "O!O!i", &PyTuple_Type, &parameters, &PyTuple_Type,
+                                                       &specializations, &table->view_count)) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "a description is a tuple");
+    }
+    free_table(table);
+    return NULL;
+  }
+  table->parameter_count = (int)PyTuple_Size(parameters);
+  table->specialization_count = (int)PyTuple_Size(specializations);
+  table->parameters = allocate(table, (size_t)table->parameter_count, sizeof *table->parameters);
+  table->specializations = allocate(table, (size_t)table->specialization_count, sizeof *table->specializations);
+  bool failed = !table->parameters || !table->specializations || describe_parameters(table, parameters) < 0;
+  for (int i = 0; !failed && i < table->specialization_count; i++) {
+    failed = describe_specialization(table, &table->specializations[i], PyTuple_GetItem(specializations, i)) < 0;
+  }
+  if (failed) {
+    free_table(table);
+    return NULL;
+  }
+  return table;
+}

@@ -115,6 +115,7 @@ def assemble_module(  # noqa: PLR0913
             flydsl_build=__version__,
             bitcode=_bitcode(results),
             sources=sources,
+            distributions={name: one for result in results for name, one in result.distributions.items()},
         ),
     )
     text = manifest.to_json().encode()

@@ -383,7 +383,10 @@ class Bitcode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """What the module was made with; `sources` maps relative files of the author to their digests."""
+    """What the module was made with; `sources` maps relative files of the author to their digests.
+
+    `distributions` maps the top-level modules of init functions from elsewhere to the distributions that had them.
+    """
 
     flydsl: str
     llvm: str
@@ -391,6 +394,7 @@ class Provenance:
     flydsl_build: str
     bitcode: tuple[Bitcode, ...]
     sources: dict[str, str] = field(metadata={"check": "digests of relative paths"})
+    distributions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -170,7 +170,7 @@ def read_bitcode(data: bytes, *, name: str) -> IRModule:
         elif block.id == _STRTAB and module is not None and strings is None:
             strings = next((record.blob for record in stream.records(block) if record.code == _STRTAB_BLOB), None)
     if module is None:
-        msg = "is LLVM bitcode without a module"
+        msg = "is LLVM bitcode without a module; it may be truncated"
         raise IRError(msg)
     if strings is None:
         msg = "is truncated: the table of names at its end is missing"

@@ -247,6 +247,7 @@ class JobResult:
     specializations: tuple[SpecializationBuild, ...]
     code_objects: tuple[CodeObjectBuild, ...]
     sources: dict[str, str]
+    distributions: dict[str, str]
     flydsl: str
     llvm: str
     seconds: float

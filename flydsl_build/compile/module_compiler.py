@@ -10,6 +10,7 @@ import ast
 import functools
 import hashlib
 import importlib
+import importlib.metadata
 import inspect
 import json
 import os
@@ -123,6 +124,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         specializations=tuple(built),
         code_objects=tuple(objects),
         sources=_reached_sources(job.module, settings.package_roots),
+        distributions=_init_distributions(objects, settings.package_roots),
         flydsl=flydsl.__version__,
         llvm=_llvm_version(),
         seconds=time.perf_counter() - started,
@@ -268,6 +270,16 @@ def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
             origin = ".".join(filter(None, [base, node.module]))
             yield origin
             yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def _init_distributions(objects: list[CodeObjectBuild], roots: tuple[str, ...]) -> dict[str, str]:
+    """Name the distribution of each init function's module that is not the project's: what its users have to install."""
+    names = {init.partition(":")[0].partition(".")[0] for built in objects for init in built.init}
+    foreign = {name for name in names if not _is_below(getattr(sys.modules.get(name), "__file__", None) or "/", roots)}
+    if not foreign:
+        return {}
+    known = importlib.metadata.packages_distributions()
+    return {name: known[name][0] for name in sorted(foreign) if name in known}
 
 
 # --- tracing -----------------------------------------------------------------------------------------------------------

@@ -352,10 +352,15 @@ class ModuleHandle:
             debug("%s: device %d is %s, using %s", self.name, device, target, chosen)
             try:
                 library = self._library()
+                values = self._axis_values()
                 for unit in self.manifest["units"]:
-                    # Units that differ in an axis are alternatives; the choice among them belongs here.
-                    if chosen in unit["code_objects"]:
+                    # Units that differ in an axis are alternatives.
+                    if chosen in unit["code_objects"] and all(values[axis] == value for axis, value in unit["axes"].items()):
                         self._load_unit(unit, chosen, f"device {device} ({target})", units)
+                if not units:
+                    # Without this, init functions would count as run, and every call would find no kernel.
+                    msg = f"{self.name}: no code object of the wheel is for {chosen} and {values}"
+                    raise LoadError(msg)
                 entries = tuple(self._entries(library, chosen, units))
                 self._initialize(units, device)
             except BaseException:
@@ -365,6 +370,30 @@ class ModuleHandle:
             self._units[_native.generation(), device] = units
             self._native.publish(device, target, entries)
         debug("%s: loaded on device %d", self.name, device)
+
+    def _axis_values(self) -> dict[str, str]:
+        """Return this machine's value of each axis: the environment's, else the selector's; never one that was not built."""
+        found = {}
+        for name, axis in self.manifest["axes"].items():
+            variable = "FLYDSL_BUILD_AXIS_" + name.upper()
+            value = os.environ.get(variable)
+            source = variable
+            if not value:
+                if axis["select"] is None:
+                    msg = f"{self.name}: nothing says which value of the axis {name} this machine has\n    -> set {variable} to one of"
+                    raise LoadError(f"{msg} {', '.join(axis['values'])}")
+                source = axis["select"]
+                try:
+                    value = _resolve(source)()
+                except Exception as error:
+                    msg = f"{self.name}: {source}, which selects the axis {name}, raised {type(error).__name__}: {error}"
+                    raise LoadError(f"{msg}\n    -> {variable} names the value without it") from error
+            if value not in axis["values"]:
+                msg = f"{self.name}: the axis {name} is {value!r} by {source}, and the wheel was built for {', '.join(axis['values'])}"
+                raise LoadError(f"{msg}\n    -> build it for this value too, or set {variable}")
+            debug("%s: axis %s is %s by %s", self.name, name, value, source)
+            found[name] = value
+        return found
 
     def _load_unit(self, unit: dict[str, Any], chosen: str, where: str, units: list[_Unit]) -> None:
         from .code_objects import map_code_object  # noqa: PLC0415
@@ -431,8 +460,9 @@ class ModuleHandle:
             for name in unit.facts["init"]:
                 debug("%s: %s on device %d", self.name, name, device)
                 where = f"init function {name} of {self.name} on device {device}"
+                function = self._init_function(name)
                 try:
-                    result = self._init_function(name)(unit.module)
+                    result = function(unit.module)
                 except Exception as error:
                     msg = f"{where} raised {type(error).__name__}: {error}"
                     raise InitError(msg) from error
@@ -440,14 +470,18 @@ class ModuleHandle:
                     msg = f"{where} returned {result}"
                     raise InitError(msg)
 
-    @staticmethod
-    def _init_function(name: str) -> Callable[[int], Any]:
-        module, _, qualname = name.partition(":")
-        __import__(module)
-        found: Any = sys.modules[module]
-        for part in qualname.split("."):
-            found = getattr(found, part)
-        return found  # type: ignore[no-any-return]
+    def _init_function(self, name: str) -> Callable[[int], Any]:
+        try:
+            return _resolve(name)
+        except ModuleNotFoundError as error:
+            missing = error.name or name.partition(":")[0]
+            known = self.manifest["provenance"].get("distributions", {}).get(missing.partition(".")[0])
+            remedy = f'install it: pip install "{known}"' if known else f"install the distribution that has {missing}"
+            msg = f"init function {name} of {self.name} needs the module {missing}, which is not installed\n    -> {remedy}"
+            raise InitError(msg) from error
+        except (ImportError, AttributeError) as error:
+            msg = f"init function {name} of {self.name} cannot be imported: {type(error).__name__}: {error}"
+            raise InitError(msg) from error
 
     def _unload(self, units: list[_Unit]) -> None:
         """Unload what a failed load has loaded; the error on its way says more than one from here could."""
@@ -461,3 +495,13 @@ class ModuleHandle:
 def join_path(stub_file: str, manifest_file: str) -> str:
     """Return the manifest's absolute path."""
     return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(stub_file)), manifest_file))
+
+
+def _resolve(reference: str) -> Callable[..., Any]:
+    """Import `module:qualname`."""
+    module, _, qualname = reference.partition(":")
+    __import__(module)
+    found: Any = sys.modules[module]
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]

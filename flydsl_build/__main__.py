@@ -23,11 +23,17 @@ def _manifests(path: Path) -> list[Manifest]:
     else:
         try:
             with zipfile.ZipFile(path) as wheel:
-                texts = [(name, wheel.read(name)) for name in sorted(wheel.namelist()) if name.endswith(".json") and _is_manifest(name.split("/"))]
+                texts = [
+                    (name, wheel.read(name))
+                    for name in sorted(wheel.namelist())
+                    if name.endswith(".json") and _is_manifest(name.split("/"))
+                ]
         except (OSError, zipfile.BadZipFile) as error:
             raise BuildError(Fault(where=str(path), what=f"is not a wheel ({error})", fix="give a wheel or a folder")) from None
     if not texts:
-        raise BuildError(Fault(where=str(path), what="has no kernels built by flydsl-build", fix="give a wheel or folder that has a _flydsl folder"))
+        raise BuildError(
+            Fault(where=str(path), what="has no kernels built by flydsl-build", fix="give a wheel or folder that has a _flydsl folder")
+        )
     return [Manifest.from_json(text, where=name) for name, text in texts]
 
 

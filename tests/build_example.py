@@ -25,12 +25,12 @@ def main(arguments: list[str]) -> int:
     for old in before:
         old.unlink()
     command = [python, "-m", "pip", "wheel", "--no-deps", "--find-links", DIST, "--wheel-dir", DIST, *arguments, ROOT / "example_pkg"]
-    done = subprocess.run([str(word) for word in command], check=False)  # noqa: S603
+    done = subprocess.run([str(word) for word in command], check=False)
     if done.returncode:
         return done.returncode
     (wheel,) = DIST.glob("example_kernels-*.whl")
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--force-reinstall", str(own)], check=True)  # noqa: S603
-    subprocess.run([str(python), "-m", "flydsl_build", "inspect", str(wheel)], check=True)  # noqa: S603
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--force-reinstall", str(own)], check=True)
+    subprocess.run([str(python), "-m", "flydsl_build", "inspect", str(wheel)], check=True)
     sys.stdout.write(f"\n{wheel.relative_to(Path.cwd()) if wheel.is_relative_to(Path.cwd()) else wheel}\n")
     return 0
 

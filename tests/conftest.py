@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 sys.path.insert(0, str(TESTS))
 
-from environment import build_own_wheel, make_venv, pip_install  # noqa: E402
+from environment import build_own_wheel, make_venv, pip_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,9 +61,6 @@ class Build:
     output: str
     wheel: Path | None
     project: Path
-
-
-Builder = "Callable[..., Build]"
 
 
 @pytest.fixture

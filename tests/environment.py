@@ -28,7 +28,7 @@ def make_venv(folder: Path) -> Path:
 
 def pip_install(python: Path, *arguments: str) -> None:
     """Install into a virtual environment."""
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)  # noqa: S603
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
 
 def build_own_wheel(python: Path, folder: Path) -> Path:
@@ -47,7 +47,7 @@ def build_own_wheel(python: Path, folder: Path) -> Path:
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     command = [str(python), "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PIP_NO_INPUT": "1"})  # noqa: S603
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PIP_NO_INPUT": "1"})
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
         raise SystemExit(done.returncode)

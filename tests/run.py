@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     environ = {**os.environ, "FLYDSL_BUILD_TEST_WHEEL": str(own)}
     # pytest must see the installed package, native part included, and not the folder it was built from.
     command = [str(python), "-m", "pytest", "--import-mode=importlib", *(arguments or ["tests"])]
-    return subprocess.run(command, check=False, cwd=ROOT, env=environ).returncode  # noqa: S603
+    return subprocess.run(command, check=False, cwd=ROOT, env=environ).returncode
 
 
 if __name__ == "__main__":

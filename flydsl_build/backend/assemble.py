@@ -70,7 +70,7 @@ class AssembledModule:
     unexported: tuple[str, ...]
 
 
-def assemble_module(  # noqa: PLR0913
+def assemble_module(  # noqa: PLR0913 - each is the result of one room
     module: str,
     *,
     specializations: Sequence[Specialization],
@@ -104,7 +104,11 @@ def assemble_module(  # noqa: PLR0913
         distribution=Distribution(name=project.name, version=project.version),
         load=settings.load,
         targets=targets,
-        axes={axis.name: Axis(values=axis.values, select=axis.select) for axis in settings.axes if any(axis.name in unit.axes for unit in units.values())},
+        axes={
+            axis.name: Axis(values=axis.values, select=axis.select)
+            for axis in settings.axes
+            if any(axis.name in unit.axes for unit in units.values())
+        },
         library=library,
         units=tuple(units.values()),
         launchers=launchers,
@@ -135,15 +139,11 @@ def assemble_module(  # noqa: PLR0913
     )
 
 
-def _units(  # noqa: PLR0913
-    module: str, results: Sequence[JobResult], placement: Placement, output: Path, faults: FaultCollector
-) -> dict[str, Unit]:
+def _units(module: str, results: Sequence[JobResult], placement: Placement, output: Path, faults: FaultCollector) -> dict[str, Unit]:
     codes: dict[str, dict[str, bytes]] = {}
     made: dict[str, CodeObjectBuild] = {}
     for result in results:
-        argument_sizes = {
-            kernel: sizes for one in result.specializations for kernel, sizes in one.kernel_arguments.items()
-        }
+        argument_sizes = {kernel: sizes for one in result.specializations for kernel, sizes in one.kernel_arguments.items()}
         for built in result.code_objects:
             data = Path(result.output, built.file).read_bytes()
             faults.extend(
@@ -212,10 +212,15 @@ def _link_library(results: Sequence[JobResult], linker: Linker, path: Path, faul
         *("-o", str(path)),
         *(str(objects[entry]) for entry in sorted(objects)),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(
-            Fault(where=path.name, what="linking the launcher library failed", fix="see the linker's message", detail=done.stderr or done.stdout)
+            Fault(
+                where=path.name,
+                what="linking the launcher library failed",
+                fix="see the linker's message",
+                detail=done.stderr or done.stdout,
+            )
         )
     data = path.read_bytes()
     faults.extend(verify_launcher_library(data, where=path.name, entries=objects))
@@ -239,9 +244,9 @@ def _bitcode(results: Sequence[JobResult]) -> tuple[Bitcode, ...]:
 def _parameter(info: ParameterInfo) -> Parameter:
     return Parameter(
         name=info.name,
-        kind=info.kind,  # type: ignore[arg-type]
+        kind=info.kind,  # type: ignore[arg-type]  # inspect's names of the kinds are the manifest's
         annotation=info.annotation or None,
-        role=info.role,  # type: ignore[arg-type]
+        role=info.role,  # type: ignore[arg-type]  # `module_compiler` gives the manifest's roles
         default=_tuples(info.default) if info.has_default else NO_DEFAULT,
     )
 

@@ -27,7 +27,7 @@ class BuildFlydsl(Command):
     """Compile the declared kernels into the build folder (the `build_flydsl` sub-command of `build`)."""
 
     description = "compile FlyDSL kernels"
-    user_options: ClassVar[list[tuple[str, str | None, str | None]]] = []  # type: ignore[assignment]
+    user_options: ClassVar[list[tuple[str, str | None, str | None]]] = []
 
     build_lib: str | None
     editable_mode: bool = False
@@ -50,7 +50,7 @@ class BuildFlydsl(Command):
         if running.editable or self.editable_mode:
             sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
             return
-        from flydsl_build.backend.pipeline import Project, build_kernels  # noqa: PLC0415
+        from flydsl_build.backend.pipeline import Project, build_kernels
 
         assert self.build_lib is not None
         metadata = self.distribution.metadata
@@ -99,16 +99,16 @@ def _package_roots(distribution: Distribution, project: Path) -> tuple[str, ...]
 
 
 def _with_kernels(build: type[Any]) -> type[Any]:
-    class Build(build):  # type: ignore[misc]
+    class Build(build):
         sub_commands: ClassVar[list[Any]] = [*build.sub_commands, ("build_flydsl", None)]
 
     return Build
 
 
 def _with_bitcode(sdist: type[Any]) -> type[Any]:
-    class Sdist(sdist):  # type: ignore[misc]
+    class Sdist(sdist):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-            from flydsl_build.backend.source_files import extern_files  # noqa: PLC0415
+            from flydsl_build.backend.source_files import extern_files
 
             running = session.current()
             more = extern_files(running.settings, running.project) if running is not None else []
@@ -118,7 +118,7 @@ def _with_bitcode(sdist: type[Any]) -> type[Any]:
 
 
 def _with_true_tag(bdist_wheel: type[Any]) -> type[Any]:
-    class BdistWheel(bdist_wheel):  # type: ignore[misc]
+    class BdistWheel(bdist_wheel):
         def get_tag(self) -> tuple[str, str, str]:
             # The author's own extension modules bind the wheel to an interpreter; ours are limited to the stable ABI.
             own = super().get_tag() if self.distribution.ext_modules else ("py3", "none", "any")
@@ -140,12 +140,12 @@ def finalize_distribution(distribution: Distribution) -> None:
         return
     commands = distribution.cmdclass
     commands["build_flydsl"] = BuildFlydsl
-    commands["sdist"] = _with_bitcode(distribution.get_command_class("sdist"))  # type: ignore[no-untyped-call]
-    commands["build"] = _with_kernels(distribution.get_command_class("build"))  # type: ignore[no-untyped-call]
+    commands["sdist"] = _with_bitcode(distribution.get_command_class("sdist"))
+    commands["build"] = _with_kernels(distribution.get_command_class("build"))
     if not running.editable:
         # Code objects belong to a platform: this makes setuptools install everything into platlib.
-        distribution.has_ext_modules = lambda: True  # type: ignore[method-assign]
-        commands["bdist_wheel"] = _with_true_tag(distribution.get_command_class("bdist_wheel"))  # type: ignore[no-untyped-call]
+        distribution.has_ext_modules = lambda: True
+        commands["bdist_wheel"] = _with_true_tag(distribution.get_command_class("bdist_wheel"))
 
 
-finalize_distribution.order = 10  # type: ignore[attr-defined]
+finalize_distribution.order = 10  # type: ignore[attr-defined]  # setuptools reads it from the function

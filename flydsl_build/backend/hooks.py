@@ -15,7 +15,7 @@ from flydsl_build.config.settings import read_settings, setuptools_settings
 from flydsl_build.errors import BuildError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from types import ModuleType
 
     from flydsl_build.config.settings import Settings
@@ -38,8 +38,6 @@ FLYDSL = "flydsl>=0.5,<0.6"
 NUMPY = "numpy"
 ZIGLANG = "ziglang>=0.13"
 
-_ConfigSettings = "Mapping[str, str | list[str] | None] | None"
-
 
 @contextlib.contextmanager
 def _faults_in_words() -> Iterator[None]:
@@ -58,9 +56,10 @@ def _settings(config_settings: Any, *, need_archs: bool = True) -> Settings:
 
 
 def _setuptools() -> ModuleType:
-    from setuptools import build_meta  # noqa: PLC0415
+    from setuptools import build_meta
 
-    return build_meta
+    module: ModuleType = build_meta
+    return module
 
 
 def _base_requires(hook: str, config_settings: Any) -> list[str]:
@@ -114,7 +113,7 @@ def prepare_metadata_for_build_editable(metadata_directory: str, config_settings
 
 def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
     """See `flydsl_build.backend`."""
-    from flydsl_build.backend import session, wheel_file  # noqa: PLC0415
+    from flydsl_build.backend import session, wheel_file
 
     with _faults_in_words():
         settings = _settings(config_settings)
@@ -133,7 +132,7 @@ def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: 
 
 def build_sdist(sdist_directory: str, config_settings: Any) -> str:
     """See `flydsl_build.backend`."""
-    from flydsl_build.backend import session  # noqa: PLC0415
+    from flydsl_build.backend import session
 
     with _faults_in_words():
         settings = _settings(config_settings, need_archs=False)
@@ -144,7 +143,7 @@ def build_sdist(sdist_directory: str, config_settings: Any) -> str:
 
 def build_editable(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
     """See `flydsl_build.backend`."""
-    from flydsl_build.backend import session  # noqa: PLC0415
+    from flydsl_build.backend import session
 
     with _faults_in_words():
         settings = _settings(config_settings, need_archs=False)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
 
+    # Module, target and axis values to what is compiled for them.
+    _Groups = dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Specialization]]
+
 __all__ = ["Project", "build_kernels"]
 
 
@@ -106,7 +109,8 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
         written = _install(modules, project)
     for module in modules:
         if module.unexported:
-            _say(f"warning: the stub of {module.placement.module} does not have these public names of its source: {', '.join(module.unexported)}")
+            names = ", ".join(module.unexported)
+            _say(f"warning: the stub of {module.placement.module} does not have these public names of its source: {names}")
     print_summary([module.manifest for module in modules], sys.stdout)
     return written
 
@@ -117,21 +121,18 @@ def plan_jobs(specializations: Sequence[Specialization], settings: Settings, fol
     Every axis has its first value in them, but for specializations that name the value themselves.
     """
     defaults = {axis.name: axis.values[0] for axis in settings.axes}
-    groups: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Specialization]] = {}
+    groups: _Groups = {}
     for one in specializations:
         axes = tuple({**defaults, **dict(one.axes)}.items())
         for target in one.targets:
             groups.setdefault((one.module, target, axes), []).append(one)
-    return [
-        _job(module, target, axes, members, settings, folder / str(number))
-        for number, ((module, target, axes), members) in enumerate(groups.items())
-    ]
+    return _jobs(groups, settings, folder)
 
 
 def plan_axis_jobs(jobs: Sequence[Job], results: Sequence[JobResult], settings: Settings, folder: Path) -> list[Job]:
     """Return the jobs for all values of the axes that the first jobs' kernels turned out to depend on."""
     values = {axis.name: axis.values for axis in settings.axes}
-    groups: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Specialization]] = {}
+    groups: _Groups = {}
     for job, result in zip(jobs, results, strict=True):
         declared = {one.name: one for one in job.specializations}
         for built in result.specializations:
@@ -141,36 +142,27 @@ def plan_axis_jobs(jobs: Sequence[Job], results: Sequence[JobResult], settings: 
                 axes = tuple({**dict(job.axes), **dict(zip(free, combination, strict=True))}.items())
                 if axes != job.axes:
                     groups.setdefault((job.module, job.target, axes), []).append(specialization)
-    return [
-        _job(module, target, axes, members, settings, folder / str(number))
-        for number, ((module, target, axes), members) in enumerate(groups.items())
-    ]
+    return _jobs(groups, settings, folder)
 
 
-def _job(  # noqa: PLR0913
-    module: str,
-    target: str,
-    axes: tuple[tuple[str, str], ...],
-    members: Sequence[Specialization],
-    settings: Settings,
-    output: Path,
-) -> Job:
+def _jobs(groups: _Groups, settings: Settings, folder: Path) -> list[Job]:
     rules = tuple(
-        ExternRule(
-            symbol=one.symbol, where=one.where, bitcode=one.bitcode, globals=one.globals, init=one.init, compatible=one.compatible
-        )
+        ExternRule(symbol=one.symbol, where=one.where, bitcode=one.bitcode, globals=one.globals, init=one.init, compatible=one.compatible)
         for one in settings.externs
     )
-    return Job(
-        module=module,
-        target=target,
-        output=str(_made(output)),
-        specializations=tuple(members),
-        axes=axes,
-        project=str(settings.project_dir),
-        externs=rules,
-        environment=tuple(settings.env.items()),
-    )
+    return [
+        Job(
+            module=module,
+            target=target,
+            output=str(_made(folder / str(number))),
+            specializations=tuple(members),
+            axes=axes,
+            project=str(settings.project_dir),
+            externs=rules,
+            environment=tuple(settings.env.items()),
+        )
+        for number, ((module, target, axes), members) in enumerate(groups.items())
+    ]
 
 
 def _made(folder: Path) -> Path:
@@ -238,7 +230,7 @@ def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:
 
 def _write_runtime(anchor: Path) -> list[Path]:
     """Copy the run-time library; the wheel then needs nothing of flydsl-build."""
-    from flydsl_build import runtime  # noqa: PLC0415
+    from flydsl_build import runtime
 
     source = Path(runtime.__file__).parent
     destination = anchor / "runtime"
@@ -255,6 +247,5 @@ def _write_runtime(anchor: Path) -> list[Path]:
                 fix="reinstall it: pip install --force-reinstall flydsl-build",
             )
         )
-    for path in files:
-        written.append(Path(shutil.copyfile(path, destination / path.name)))
+    written += [Path(shutil.copyfile(path, destination / path.name)) for path in files]
     return written

@@ -31,7 +31,7 @@ _current: Session | None = None
 @contextlib.contextmanager
 def active(session: Session) -> Iterator[None]:
     """Make the session the current one for the length of the block."""
-    global _current  # noqa: PLW0603
+    global _current  # noqa: PLW0603 - setuptools gives its commands nothing of the hook's
     previous, _current = _current, session
     try:
         yield

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["print_summary", "summary_rows"]
 
 _HEADER = ("specialization", "target", "kernel", "code B", "VGPR", "AGPR", "SGPR", "LDS B", "spills")
+# The columns after these hold numbers, which are aligned at the right.
+_WORD_COLUMNS = 3
 
 
 def summary_rows(manifests: Sequence[Manifest]) -> Iterator[tuple[str, ...]]:
@@ -43,6 +45,7 @@ def print_summary(manifests: Sequence[Manifest], out: TextIO) -> None:
     rows = [_HEADER, *summary_rows(manifests)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     for row in rows:
-        cells = [cell.ljust(width) if column < 3 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True))]  # noqa: PLR2004
+        padded = enumerate(zip(row, widths, strict=True))
+        cells = [cell.ljust(width) if column < _WORD_COLUMNS else cell.rjust(width) for column, (cell, width) in padded]
         out.write("  ".join(cells).rstrip() + "\n")
     out.flush()

@@ -6,17 +6,16 @@ setuptools takes times from SOURCE_DATE_EPOCH, but permissions from the files, s
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 __all__ = ["normalize"]
 
@@ -33,7 +32,9 @@ def _timestamp(environ: Mapping[str, str]) -> tuple[int, int, int, int, int, int
         return time.gmtime(max(_ZIP_EPOCH, int(text)))[:6]
     except (ValueError, OverflowError, OSError):
         raise ConfigError(
-            Fault(where="SOURCE_DATE_EPOCH", what=f"{text!r} is not a number of seconds", fix="give seconds since 1970-01-01 UTC, or unset it")
+            Fault(
+                where="SOURCE_DATE_EPOCH", what=f"{text!r} is not a number of seconds", fix="give seconds since 1970-01-01 UTC, or unset it"
+            )
         ) from None
 
 
@@ -58,6 +59,6 @@ def normalize(path: Path, environ: Mapping[str, str]) -> None:
                 info.compress_type = zipfile.ZIP_DEFLATED
                 info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
                 target.writestr(info, source.read(name))
-        os.replace(temporary, path)  # noqa: PTH105
+        temporary.replace(path)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -33,7 +33,8 @@ class CapturedOutput:
             return data.decode(errors="replace").strip()
         return self._text
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Keep the text: the file is about to go."""
         self._text = self.text()
 
 
@@ -48,7 +49,7 @@ def captured_stderr() -> Iterator[CapturedOutput]:
         try:
             yield output
         finally:
-            output._close()  # noqa: SLF001
+            output.close()
             os.dup2(saved, 2)
             os.close(saved)
             if output.text():

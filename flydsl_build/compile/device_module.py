@@ -33,7 +33,8 @@ class DeviceModule:
 
 
 def _symbol(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["sym_name"]).value
+    name: str = ir.StringAttr(op.attributes["sym_name"]).value
+    return name
 
 
 def _is_shared_declaration(op: ir.Operation) -> bool:
@@ -53,6 +54,10 @@ def _gpu_module(module: ir.Module) -> ir.Operation:
         msg = f"expected one gpu.module after lowering, found {len(found)}"
         raise RuntimeError(msg)
     return found[0]
+
+
+def _operations(gpu_module: ir.Operation) -> list[ir.Operation]:
+    return [one.operation for one in gpu_module.regions[0].blocks[0].operations]
 
 
 def join_gpu_modules(parts: list[tuple[str, ir.Module]]) -> DeviceModule:
@@ -77,43 +82,62 @@ def join_gpu_modules(parts: list[tuple[str, ir.Module]]) -> DeviceModule:
         taken: dict[str, str] = {}
         for label, part in parts:
             source = _gpu_module(part)
-            renamed: dict[str, str] = {}
-            own = {_symbol(one.operation) for one in source.regions[0].blocks[0].operations if "sym_name" in one.operation.attributes}
-            for op in [one.operation for one in source.regions[0].blocks[0].operations]:
-                if "sym_name" not in op.attributes:
-                    continue
-                old = _symbol(op)
-                if _is_shared_declaration(op):
-                    signature = str(op.attributes["function_type" if op.name == "llvm.func" else "global_type"])
-                    if taken.get(old, signature) != signature:
-                        msg = f"the extern {old} is declared as {taken[old] or 'a definition'} and as {signature}"
-                        raise SymbolConflictError(msg)
-                    if old in taken:
-                        op.erase()
-                    taken[old] = signature
-                    continue
-                new = old if old not in taken else _free_name(old, label, own | taken.keys())
-                if new != old:
-                    ir.SymbolTable.replace_all_symbol_uses(old, new, source)
-                    ir.SymbolTable.set_symbol_name(op, new)
-                taken[new] = ""
-                if "gpu.kernel" in op.attributes or "rocdl.kernel" in op.attributes:
-                    renamed[old] = new
-            names.append(renamed)
+            names.append(_settle_names(source, label, taken))
             if joined is None:
-                source.detach_from_parent()
-                module.body.append(source)
                 joined = source
-                if "targets" in joined.attributes:
-                    del joined.attributes["targets"]
-                if "offloadingHandler" in joined.attributes:
-                    del joined.attributes["offloadingHandler"]
+                _adopt(module, joined)
                 continue
-            for op in [one.operation for one in source.regions[0].blocks[0].operations]:
+            for op in _operations(source):
                 op.detach_from_parent()
                 joined.regions[0].blocks[0].append(op)
             source.erase()
     return DeviceModule(module=module, kernel_names=tuple(names))
+
+
+def _adopt(module: ir.Module, gpu_module: ir.Operation) -> None:
+    """Move a `gpu.module` into `module`, without what says how FlyDSL would have made its binary."""
+    gpu_module.detach_from_parent()
+    module.body.append(gpu_module)
+    for attribute in ("targets", "offloadingHandler"):
+        if attribute in gpu_module.attributes:
+            del gpu_module.attributes[attribute]
+
+
+def _settle_names(gpu_module: ir.Operation, label: str, taken: dict[str, str]) -> dict[str, str]:
+    """Give every definition a name that is free, and drop declarations of externs that are there; return the kernels' new names.
+
+    `taken` has the names of the parts before, each with the type of the extern it declares or "" for a definition; those of
+    this part are added.
+    """
+    kernels: dict[str, str] = {}
+    own = {_symbol(op) for op in _operations(gpu_module) if "sym_name" in op.attributes}
+    for op in _operations(gpu_module):
+        if "sym_name" not in op.attributes:
+            continue
+        if _is_shared_declaration(op):
+            _share_declaration(op, taken)
+            continue
+        old = _symbol(op)
+        new = old if old not in taken else _free_name(old, label, own | taken.keys())
+        if new != old:
+            ir.SymbolTable.replace_all_symbol_uses(old, new, gpu_module)
+            ir.SymbolTable.set_symbol_name(op, new)
+        taken[new] = ""
+        if "gpu.kernel" in op.attributes or "rocdl.kernel" in op.attributes:
+            kernels[old] = new
+    return kernels
+
+
+def _share_declaration(op: ir.Operation, taken: dict[str, str]) -> None:
+    """Record the declaration of an extern; erase it if a part before has the same."""
+    name = _symbol(op)
+    signature = str(op.attributes["function_type" if op.name == "llvm.func" else "global_type"])
+    if taken.get(name, signature) != signature:
+        msg = f"the extern {name} is declared as {taken[name] or 'a definition'} and as {signature}"
+        raise SymbolConflictError(msg)
+    if name in taken:
+        op.erase()
+    taken[name] = signature
 
 
 def _free_name(name: str, label: str, taken: set[str]) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.compile.jobs import ExternRule
 
-__all__ = ["ExternResolver", "ExternUse", "init_reference"]
+__all__ = ["ExternCall", "ExternResolver", "ExternUse", "expand_placeholders", "init_reference"]
 
 _CODE_OBJECT_VERSION = 6
 # What LLVM links from ROCm's device libraries by itself.
@@ -43,6 +43,25 @@ _WIDTHS: Mapping[str, frozenset[str]] = {
     "float64": frozenset({"double"}),
     "void": frozenset({"void"}),
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExternCall:
+    """One call of an extern in a kernel that is traced.
+
+    Parameters
+    ----------
+    parameters, result
+        The ffi declaration's type names.
+    source_path, source_init
+        What the source gave to `link_extern`.
+    """
+
+    symbol: str
+    parameters: tuple[str, ...]
+    result: str
+    source_path: str | None = None
+    source_init: Callable[[int], Any] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -73,7 +92,7 @@ class ExternUse:
     faults: list[Fault] = field(default_factory=list)
 
 
-def init_reference(function: Any) -> tuple[str | None, str]:
+def init_reference(function: Any) -> tuple[str | None, str]:  # noqa: PLR0911 - one return for each reason
     """Return `module:qualname` for an init function, or None and the reason why it has none."""
     if isinstance(function, functools.partial):
         return None, "is a functools.partial, which has no name to import it by"
@@ -123,7 +142,7 @@ class ExternResolver:
         Folder for copies of bitcode files: FlyDSL takes no blanks, commas, braces or quotes in a path.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one thing that an answer depends on
         self,
         *,
         rules: Sequence[ExternRule],
@@ -142,36 +161,22 @@ class ExternResolver:
         self.modules: dict[str, IRModule | Fault] = {}
         self.staged: dict[str, str] = {}
 
-    def resolve(  # noqa: PLR0913
-        self,
-        use: ExternUse,
-        symbol: str,
-        parameters: Sequence[str],
-        result: str,
-        source_path: str | None,
-        source_init: Callable[[int], Any] | None,
-    ) -> tuple[str, ...]:
-        """Record the call of an extern; return the staged bitcode files to link.
-
-        Parameters
-        ----------
-        parameters, result
-            The ffi declaration's type names.
-        source_path, source_init
-            What the source gave to `link_extern`.
-        """
+    def resolve(self, use: ExternUse, call: ExternCall) -> tuple[str, ...]:
+        """Record the call of an extern in `use`; return the staged bitcode files to link."""
+        symbol = call.symbol
         known = use.symbols.get(symbol)
-        declared = (tuple(parameters), result)
+        declared = (call.parameters, call.result)
         if known is not None and known != declared:
             use.faults.append(
                 self._fault(symbol, f"is declared with the types {_spell(*known)} and {_spell(*declared)}", "declare it alike everywhere")
             )
         use.symbols[symbol] = declared
         rule = next((one for one in self.rules if fnmatchcase(symbol, one.symbol)), None)
-        self._record_init(use, symbol, rule, source_init)
+        self._record_init(use, symbol, rule, call.source_init)
         if rule is not None:
             use.globals += [one for one in rule.globals if one not in use.globals]
-        return tuple(staged for path in self._paths(use, symbol, rule, source_path) if (staged := self._stage(use, symbol, rule, path)))
+        paths = self._paths(use, symbol, rule, call.source_path)
+        return tuple(staged for path in paths if (staged := self._stage(use, symbol, rule, path)))
 
     def _fault(self, symbol: str, what: str, fix: str, detail: str = "") -> Fault:
         return Fault(where=f"extern {symbol}, {self.target}", what=what, fix=fix, detail=detail)
@@ -183,11 +188,17 @@ class ExternResolver:
                 found = _import_reference(reference)
             except Exception as error:  # noqa: BLE001 - an author's module may raise anything
                 use.faults.append(
-                    self._fault(symbol, f"its init function {reference} cannot be imported: {type(error).__name__}: {error}", f"correct {rule.where}.init")
+                    self._fault(
+                        symbol,
+                        f"its init function {reference} cannot be imported: {type(error).__name__}: {error}",
+                        f"correct {rule.where}.init",
+                    )
                 )
                 return
             if not callable(found):
-                use.faults.append(self._fault(symbol, f"{reference} is a {type(found).__name__}, not a function", f"correct {rule.where}.init"))
+                use.faults.append(
+                    self._fault(symbol, f"{reference} is a {type(found).__name__}, not a function", f"correct {rule.where}.init")
+                )
                 return
         elif source_init is not None:
             named, reason = init_reference(source_init)
@@ -283,7 +294,11 @@ class ExternResolver:
         try:
             module = read_ir(data, name=shown)
         except IRError as error:
-            return self._fault(symbol, f"bitcode {shown}: {error}", "give LLVM bitcode or textual LLVM IR: clang -x hip --cuda-device-only -emit-llvm -fgpu-rdc")
+            return self._fault(
+                symbol,
+                f"bitcode {shown}: {error}",
+                "give LLVM bitcode or textual LLVM IR: clang -x hip --cuda-device-only -emit-llvm -fgpu-rdc",
+            )
         version = module.code_object_version
         if version is not None and version // 100 != _CODE_OBJECT_VERSION:
             return self._fault(
@@ -313,7 +328,11 @@ class ExternResolver:
         for symbol, (parameters, result) in use.symbols.items():
             if symbol.startswith(_DEVICE_LIBRARY):
                 continue
-            holders = [(name, module.functions[symbol]) for name, module in loaded if symbol in module.functions and module.functions[symbol].is_definition]
+            holders = [
+                (name, module.functions[symbol])
+                for name, module in loaded
+                if symbol in module.functions and module.functions[symbol].is_definition
+            ]
             if not holders:
                 faults.append(self._undefined(symbol, [name for name, _ in loaded], loaded))
                 continue
@@ -331,7 +350,8 @@ class ExternResolver:
                     self._fault(
                         symbol,
                         f"the ffi declaration {_spell(parameters, result)} does not fit the function in {name}, which is {found}",
-                        "correct the types in ffi(…): int32 and uint32 are i32, int64 and uint64 are i64 or ptr, float32 is float, float64 is double",
+                        "correct the types in ffi(…): int32 and uint32 are i32, int64 and uint64 are i64 or ptr, float32 is float, "
+                        "float64 is double",
                     )
                 )
         return faults

@@ -3,7 +3,8 @@
 
 FlyDSL's public extension point `register_backend` is used to keep the GPU module in LLVM dialect: the back end registered
 here ends FlyDSL's pipeline before the binary is made. The lowered module is read where FlyDSL builds its artifact, by
-putting a class of ours in the place of `CompiledArtifact`; that and `JitFunction._compile_only` are the private names used.
+putting a class of ours in the place of `CompiledArtifact`. This and the other private names used here are why
+`TESTED_VERSIONS` is kept.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from flydsl.expr.extern import ExternFunction
 from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_struct_type
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
+from flydsl_build.compile.externs import ExternCall
 from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.declare.dtypes import DTYPES
 
@@ -76,11 +78,16 @@ _NUMERIC = {
     "f64": numeric.Float64,
     "bool": numeric.Boolean,
 }
+_SHORT_STRIDE_BITS = 32
 _NUMERIC_NAMES = {value: name for name, value in _NUMERIC.items()}
 
 _ELEMENT_TYPES: dict[str, Callable[[], ir.Type]] = {
-    **{name: lambda bits=DTYPES[name]: ir.IntegerType.get_signless(bits) for name in DTYPES if name[0] in "iu" and name[1:].isdigit()},
-    "bool": lambda: ir.IntegerType.get_signless(1),
+    **{
+        name: functools.partial(ir.IntegerType.get_signless, bits)
+        for name, bits in DTYPES.items()
+        if name[0] in "iu" and name[1:].isdigit()
+    },
+    "bool": functools.partial(ir.IntegerType.get_signless, 1),
     "f16": ir.F16Type.get,
     "bf16": ir.BF16Type.get,
     "f32": ir.F32Type.get,
@@ -104,13 +111,14 @@ class ArgumentError(Exception):
 
 def is_tested_version() -> bool:
     """Tell whether this FlyDSL release is one the adapter was checked with."""
-    return flydsl.__version__.startswith(tuple(one + "." for one in TESTED_VERSIONS))
+    version: str = flydsl.__version__
+    return version.startswith(tuple(one + "." for one in TESTED_VERSIONS))
 
 
 # --- the back end ------------------------------------------------------------------------------------------------------
 
 
-class _PackagingBackend(RocmBackend):  # type: ignore[misc]
+class _PackagingBackend(RocmBackend):
     """FlyDSL's ROCm back end without its last pass, which makes the binary."""
 
     def pipeline_fragments(self, *, compile_hints: dict[str, Any]) -> list[str]:
@@ -126,7 +134,7 @@ def register_packaging_backend() -> None:
 @contextlib.contextmanager
 def mlir_context() -> Iterator[ir.Context]:
     """Enter a context as FlyDSL makes them: all dialects, no threads."""
-    with jit_function._create_mlir_context() as context:  # noqa: SLF001
+    with jit_function._create_mlir_context() as context:
         yield context
 
 
@@ -157,7 +165,12 @@ class Lowered:
 
 
 def lower(
-    launcher: Any, arguments: dict[str, Any], hints: dict[str, Any], *, debug_lines: bool, resolve_extern: Callable[..., Sequence[str]]
+    launcher: Any,
+    arguments: dict[str, Any],
+    hints: dict[str, Any],
+    *,
+    debug_lines: bool,
+    resolve_extern: Callable[[ExternCall], Sequence[str]],
 ) -> Lowered:
     """Trace and lower one specialization.
 
@@ -170,24 +183,25 @@ def lower(
     hints
         FlyDSL compile hints that override those of the launcher.
     resolve_extern
-        Called for each extern that is called, with symbol, parameter types, result type, and the source's bitcode path and
-        init function; returns the bitcode files to link.
+        Called for each call of an extern; returns the bitcode files to link.
     """
-    function, bound_self = jit_function._unwrap_jit_function(launcher)  # noqa: SLF001
+    function, bound_self = jit_function._unwrap_jit_function(launcher)
     lowered = Lowered()
 
     class Capture:
         """Stands where FlyDSL would keep the artifact; keeps its text instead."""
 
-        def __init__(  # noqa: PLR0913
+        def __init__(  # noqa: PLR0913 - as FlyDSL calls it
             self,
             module: ir.Module,
             name: str,
             source_ir: str | None = None,
+            *,
             post_load_processors: list[Any] | None = None,
             link_libs: list[str] | None = None,
-            uses_explicit_module: bool = False,  # noqa: FBT001, FBT002
+            uses_explicit_module: bool = False,
         ) -> None:
+            del post_load_processors  # Nothing is loaded here.
             lowered.text = module.operation.get_asm(enable_debug_info=debug_lines)
             lowered.function = name
             lowered.source = source_ir or ""
@@ -201,11 +215,15 @@ def lower(
     original = jit_function.CompiledArtifact
     jit_function.CompiledArtifact = Capture
     try:
-        with _environment({"FLYDSL_DEBUG_ENABLE_DEBUG_INFO": "1" if debug_lines else "0"}), CompilationContext.compile_hints(hints), _externs(resolve_extern):
-            lowered.hints = dict(function._effective_compile_hints())  # noqa: SLF001
+        with (
+            _environment({"FLYDSL_DEBUG_ENABLE_DEBUG_INFO": "1" if debug_lines else "0"}),
+            CompilationContext.compile_hints(hints),
+            _externs(resolve_extern),
+        ):
+            lowered.hints = dict(function._effective_compile_hints())
             # One specialization may be built twice in a process (other options): FlyDSL must not answer from its memory.
-            function._mem_cache.clear()  # noqa: SLF001
-            function._compile_only(*positional, **arguments)  # noqa: SLF001
+            function._mem_cache.clear()
+            function._compile_only(*positional, **arguments)
     finally:
         jit_function.CompiledArtifact = original
     if not lowered.text:
@@ -215,12 +233,20 @@ def lower(
 
 
 @contextlib.contextmanager
-def _externs(resolve: Callable[..., Sequence[str]]) -> Iterator[None]:
+def _externs(resolve: Callable[[ExternCall], Sequence[str]]) -> Iterator[None]:
     """Let `resolve` decide what each extern links, in place of the paths that the source recorded."""
     call, linked_call = ExternFunction.__call__, LinkedExternFunction.__call__
 
     def resolved(extern: ExternFunction, path: str | None, init: Any, arguments: tuple[Any, ...]) -> Any:
-        files = resolve(extern.symbol, extern._arg_type_names, extern._ret_type_name, path, init)  # noqa: SLF001
+        files = resolve(
+            ExternCall(
+                symbol=extern.symbol,
+                parameters=tuple(extern._arg_type_names),
+                result=extern._ret_type_name,
+                source_path=path,
+                source_init=init,
+            )
+        )
         context = CompilationContext.get_current()
         for file in files if context is not None else ():
             context.add_link_lib(file)
@@ -263,10 +289,9 @@ def attach_fragment(hints: dict[str, Any], options: CompileOptions, link_libs: S
     """Return the `rocdl-attach-target{…}` pass for these hints and options, with the bitcode files to link."""
     for fragment in get_backend().pipeline_fragments(compile_hints=hints):
         if fragment.startswith("rocdl-attach-target"):
-            if options.opt_level is not None:
-                fragment = re.sub(r"\bO=\d", f"O={options.opt_level}", fragment)  # noqa: PLW2901
+            attach = fragment if options.opt_level is None else re.sub(r"\bO=\d", f"O={options.opt_level}", fragment)
             links = "".join(f" l={one}" for one in link_libs)
-            return f"{fragment[:-1]}{links}}}"
+            return f"{attach[:-1]}{links}}}"
     msg = "FlyDSL's pipeline has no rocdl-attach-target pass"
     raise RuntimeError(msg)
 
@@ -276,24 +301,24 @@ def attach_fragment(hints: dict[str, Any], options: CompileOptions, link_libs: S
 
 def is_launcher(candidate: Any) -> bool:
     """Tell whether the object is a `@flyc.jit` function, or one bound to an instance."""
-    return jit_function._unwrap_jit_function(candidate)[0] is not None  # noqa: SLF001
+    return jit_function._unwrap_jit_function(candidate)[0] is not None
 
 
 def plain_function(launcher: Any) -> Any:
     """Return the function that the author wrote."""
-    function, _ = jit_function._unwrap_jit_function(launcher)  # noqa: SLF001
+    function, _ = jit_function._unwrap_jit_function(launcher)
     return inspect.unwrap(function.func)
 
 
 def signature_of(launcher: Any) -> inspect.Signature:
     """Return the launcher's signature with resolved annotations, without `self`."""
-    function, _ = jit_function._unwrap_jit_function(launcher)  # noqa: SLF001
-    function._ensure_sig()  # noqa: SLF001
-    signature: inspect.Signature = function._sig  # noqa: SLF001
+    function, _ = jit_function._unwrap_jit_function(launcher)
+    function._ensure_sig()
+    signature: inspect.Signature = function._sig
     return signature
 
 
-def parameter_role(annotation: Any) -> str | None:
+def parameter_role(annotation: Any) -> str | None:  # noqa: PLR0911 - one return for each kind of annotation
     """Say what an annotation makes of a parameter, or None if the declaration has to."""
     if annotation is inspect.Parameter.empty:
         return None
@@ -352,7 +377,7 @@ def type_of_annotation(annotation: Any, declared: ArgumentType | None) -> Argume
 # --- arguments ---------------------------------------------------------------------------------------------------------
 
 
-class _DeclaredTensor(jit_argument.MemRefJitArg):  # type: ignore[misc]
+class _DeclaredTensor(jit_argument.MemRefJitArg):
     """A tensor known by its declaration only; there is no data."""
 
     def __init__(self, declared: TensorType) -> None:
@@ -366,7 +391,7 @@ class _DeclaredTensor(jit_argument.MemRefJitArg):  # type: ignore[misc]
             strides=strides,
             dtype=declared.dtype,
             assumed_align=declared.alignment,
-            use_32bit_stride=declared.stride_bits == 32,  # noqa: PLR2004
+            use_32bit_stride=declared.stride_bits == _SHORT_STRIDE_BITS,
             dynamic_layout=False,
         )
         spec = self._ensure_spec()

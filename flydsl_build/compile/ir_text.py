@@ -77,6 +77,8 @@ _TARGET_VALUE: Final = 3
 _MODULE_FLAGS: Final = "!llvm.module.flags"
 _FLAG_OPERANDS: Final = 3
 _MAX_TYPE_DEPTH: Final = 64
+# Tokens before the body. Each brace among them costs a look at all before it, and no real header comes near this.
+_MAX_HEADER: Final = 4096
 
 
 def read_ir_text(data: bytes, *, name: str) -> IRModule:
@@ -181,6 +183,8 @@ class _Reader:
         _kind, text, offset = token
         if not current or text not in _OPEN:
             return False
+        if text == "{" and current[0][1] == "define" and len(current) > _MAX_HEADER:
+            raise self._error(current[0][2], "the header of a function does not end")
         if text == "{" and current[0][1] == "define" and _is_body(current):
             self._skip(_BRACES, offset, "the body of a function")
             current.append(("body", "", offset))

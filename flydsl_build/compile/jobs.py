@@ -129,18 +129,20 @@ class Job:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Job:
         """Read what `to_json` wrote."""
-        rules = tuple(
-            ExternRule(**{key: tuple(value) if isinstance(value, list) else value for key, value in one.items()}) for one in data["externs"]
-        )
         return cls(
             **{
                 **data,
                 "specializations": tuple(Specialization.from_json(one) for one in data["specializations"]),
                 "axes": _pairs(data["axes"]),
-                "externs": rules,
+                "externs": tuple(_extern_rule(one) for one in data["externs"]),
                 "environment": _pairs(data["environment"]),
             }
         )
+
+
+def _extern_rule(data: dict[str, Any]) -> ExternRule:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    return ExternRule(**values)
 
 
 def _pairs(items: list[list[str]]) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ Runs in a worker process, which has one target for its whole life.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -33,7 +34,7 @@ from flydsl_build.config.settings import CompileOptions
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_json import argument_to_json
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
-from flydsl_build.errors import Fault
+from flydsl_build.errors import Fault, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["compile_module"]
 
 
-class _Failed(Exception):
+class _FaultError(Exception):
     """Carries one fault to the place where faults are collected."""
 
     def __init__(self, fault: Fault) -> None:
@@ -66,9 +67,15 @@ class _Traced:
     arguments: dict[str, ArgumentType]
     externs: ExternUse
     seconds: float
-    device: ir.Module | None = None
-    host: host_launcher.HostEntry | None = None
-    kernels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Joined:
+    """A specialization whose kernels are in its group's device module, under the names that `kernels` maps theirs to."""
+
+    traced: _Traced
+    host: host_launcher.HostEntry
+    kernels: dict[str, str]
 
 
 def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str], None]) -> JobResult:
@@ -84,7 +91,8 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
     traced: list[_Traced] = []
     objects: list[CodeObjectBuild] = []
     built: list[SpecializationBuild] = []
-    doc, names = None, ()
+    doc: str | None = None
+    names: tuple[str, ...] = ()
     resolver = ExternResolver(
         rules=job.externs,
         target=job.target,
@@ -96,14 +104,14 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
     try:
         module = _import_author_module(job, settings)
         doc, names = module.__doc__, _public_names(module)
-    except _Failed as failed:
+    except _FaultError as failed:
         faults.append(failed.fault)
     else:
         for specialization in job.specializations:
             progress(specialization.name)
             try:
                 one = _trace(module, specialization, job, settings, resolver)
-            except _Failed as failed:
+            except _FaultError as failed:
                 faults.append(failed.fault)
                 continue
             traced.append(one)
@@ -112,7 +120,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
             with flydsl_adapter.mlir_context():
                 try:
                     objects, built = _emit(traced, job, settings)
-                except _Failed as failed:
+                except _FaultError as failed:
                     faults.append(failed.fault)
     return JobResult(
         module=job.module,
@@ -120,7 +128,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         axes=job.axes,
         output=job.output,
         doc=doc,
-        public_names=tuple(names),
+        public_names=names,
         specializations=tuple(built),
         code_objects=tuple(objects),
         sources=_reached_sources(job.module, settings.package_roots),
@@ -163,7 +171,7 @@ def _explain(error: BaseException, settings: WorkerSettings) -> str:
         text = f"{type(error).__name__}: {error.msg}"
     detail = "\n".join([*frames, *text.splitlines()])
     if settings.verbose:
-        import traceback  # noqa: PLC0415
+        import traceback
 
         detail += "\n\n" + "".join(traceback.format_exception(error))
     return detail
@@ -174,7 +182,7 @@ def _relative(path: str, roots: tuple[str, ...]) -> str:
     for root in roots:
         if real.startswith(os.path.realpath(root) + os.sep):
             return os.path.relpath(real, os.path.realpath(root))
-    return os.path.basename(path)  # noqa: PTH119
+    return Path(path).name
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:
@@ -190,14 +198,14 @@ def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleTyp
         missing = error.name or ""
         if missing and (job.module == missing or job.module.startswith(missing + ".")):
             looked = ", ".join(settings.package_roots)
-            raise _Failed(
+            raise _FaultError(
                 Fault(
                     where=where,
                     what=f"module {job.module} was not found",
                     fix=f"looked in {looked}; check the key, the package layout and [tool.setuptools] packages",
                 )
             ) from None
-        raise _Failed(
+        raise _FaultError(
             Fault(
                 where=where,
                 what=f"module {job.module} needs {missing}, which is not installed in the build environment",
@@ -206,7 +214,7 @@ def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleTyp
             )
         ) from None
     except TorchMissingError as error:
-        raise _Failed(
+        raise _FaultError(
             Fault(
                 where=where,
                 what=f"module {job.module} needs torch, which is not installed in the build environment",
@@ -214,8 +222,8 @@ def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleTyp
                 detail=_explain(error, settings),
             )
         ) from None
-    except (Exception, SystemExit) as error:
-        raise _Failed(
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an author's module may raise anything
+        raise _FaultError(
             Fault(where=where, what=f"importing {job.module} failed", fix="see the author's lines below", detail=_explain(error, settings))
         ) from None
     return module
@@ -293,9 +301,7 @@ def _resolve(module: types.ModuleType, specialization: Specialization, target: s
         try:
             found = getattr(found, part)
         except AttributeError:
-            from flydsl_build.errors import did_you_mean  # noqa: PLC0415
-
-            raise _Failed(
+            raise _FaultError(
                 Fault(
                     where=where,
                     what=f"module {specialization.module} has no attribute {specialization.attribute}",
@@ -310,10 +316,10 @@ def _resolve(module: types.ModuleType, specialization: Specialization, target: s
                 fix = "this is a @flyc.kernel function; declare the @flyc.jit function that launches it"
             elif callable(found):
                 fix = "if it is a factory that returns the launcher, give its parameters with `params = {...}`"
-            raise _Failed(Fault(where=where, what=f"{specialization.attribute} is not a FlyDSL launcher but a {kind}", fix=fix))
+            raise _FaultError(Fault(where=where, what=f"{specialization.attribute} is not a FlyDSL launcher but a {kind}", fix=fix))
         return found, None
     if not callable(found):
-        raise _Failed(
+        raise _FaultError(
             Fault(
                 where=where,
                 what=f"{specialization.attribute} has `params` but is a {type(found).__name__}, which cannot be called",
@@ -322,8 +328,8 @@ def _resolve(module: types.ModuleType, specialization: Specialization, target: s
         )
     try:
         launcher = found(**dict(specialization.params))
-    except Exception as error:
-        raise _Failed(
+    except Exception as error:  # noqa: BLE001 - an author's factory may raise anything
+        raise _FaultError(
             Fault(
                 where=where,
                 what=f"the factory {specialization.attribute} failed",
@@ -332,7 +338,7 @@ def _resolve(module: types.ModuleType, specialization: Specialization, target: s
             )
         ) from None
     if not flydsl_adapter.is_launcher(launcher):
-        raise _Failed(
+        raise _FaultError(
             Fault(
                 where=where,
                 what=f"the factory {specialization.attribute} returned a {type(launcher).__name__}, not a FlyDSL launcher",
@@ -379,96 +385,135 @@ def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
 _ROLE_OF_TYPE = {"TensorType": "tensor", "PointerType": "pointer", "ScalarType": "scalar", "StreamType": "stream", "StructType": "struct"}
 
 
-def _bind(
-    launcher: Any, specialization: Specialization, target: str
-) -> tuple[tuple[ParameterInfo, ...], dict[str, Any], dict[str, ArgumentType], dict[str, Any]]:
-    """Match declared arguments with the signature.
+@dataclass(kw_only=True, slots=True)
+class _Binding:
+    """A launcher's signature, matched parameter by parameter with what is declared for it.
 
-    Returns the parameters, the constexpr values, the run-time argument types, and the FlyDSL arguments, by name.
+    Parameters
+    ----------
+    text
+        The launcher with the names of its parameters, for messages.
+    constexpr
+        The values of constexpr parameters that JSON can say.
+    arguments
+        The types of run-time arguments.
+    values
+        What FlyDSL is called with.
     """
-    where = _place(specialization, target)
+
+    specialization: Specialization
+    where: str
+    text: str
+    parameters: list[ParameterInfo] = field(default_factory=list)
+    constexpr: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, ArgumentType] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def fault(self, what: str, fix: str) -> None:
+        """Record what does not fit."""
+        self.faults.append(Fault(where=self.where, what=what, fix=fix))
+
+
+def _bind(launcher: Any, specialization: Specialization, target: str) -> _Binding:
+    """Match declared arguments with the signature."""
     signature = flydsl_adapter.signature_of(launcher)
-    declared, constants = dict(specialization.args), dict(specialization.constexpr)
-    faults: list[Fault] = []
-    parameters: list[ParameterInfo] = []
-    constexpr: dict[str, Any] = {}
-    types_by_name: dict[str, ArgumentType] = {}
-    values: dict[str, Any] = {}
     text = f"{specialization.attribute}({', '.join(signature.parameters)})"
-
-    def fault(what: str, fix: str) -> None:
-        faults.append(Fault(where=where, what=what, fix=fix))
-
-    for kind, given in (("args", declared), ("constexpr", constants)):
-        for name in given:
-            if name not in signature.parameters:
-                from flydsl_build.errors import did_you_mean  # noqa: PLC0415
-
-                fault(f"{kind}.{name}: {specialization.attribute} has no parameter {name}", did_you_mean(name, list(signature.parameters)))
-
+    binding = _Binding(specialization=specialization, where=_place(specialization, target), text=text)
+    _check_declared_names(binding, signature)
     for name, parameter in signature.parameters.items():
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            fault(f"parameter *{name} of {text} takes any number of arguments", "give the launcher a fixed signature")
+            binding.fault(f"parameter *{name} of {text} takes any number of arguments", "give the launcher a fixed signature")
             continue
         role = flydsl_adapter.parameter_role(parameter.annotation)
         if role in ("constexpr", "type"):
-            parameters.append(_parameter(parameter, role))
-            if name in declared:
-                fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
-            if name in constants:
-                constexpr[name] = values[name] = constants[name]
-            elif parameter.default is inspect.Parameter.empty:
-                fault(f"constexpr parameter {name} of {specialization.attribute} has no value", f"add constexpr = {{ {name} = … }}")
-            else:
-                values[name] = parameter.default
-                try:
-                    constexpr[name] = _plain(parameter.default)
-                except TypeError:
-                    pass
-            continue
-        if name in constants:
-            fault(f"constexpr.{name}: {name} is not a constexpr parameter", f"annotate it as fx.Constexpr, or move it to args")
-            continue
-        given = declared.get(name)
-        try:
-            fixed = flydsl_adapter.type_of_annotation(parameter.annotation, given)
-        except flydsl_adapter.ArgumentError as error:
-            fault(f"args.{name}: {error}", "give every field that its annotation leaves open, as a nested table")
-            continue
-        if fixed is None and given is None:
-            fault(
-                f"args has no entry for parameter {name} of {text}",
-                f'add it, for example args = {{ {name} = "f32[M, N]" }}',
+            _bind_constexpr_parameter(binding, parameter, role)
+        else:
+            _bind_run_time_parameter(binding, parameter, role)
+    if sum(isinstance(one, StreamType) for one in binding.arguments.values()) > 1:
+        binding.fault(f"{text} has more than one stream parameter", "FlyDSL launchers have at most one")
+    if binding.faults:
+        raise _FaultError(_join(binding.faults))
+    return binding
+
+
+def _check_declared_names(binding: _Binding, signature: inspect.Signature) -> None:
+    """Refuse what is declared for a parameter that is not there."""
+    specialization = binding.specialization
+    for kind, given in (("args", dict(specialization.args)), ("constexpr", dict(specialization.constexpr))):
+        for name in given:
+            if name not in signature.parameters:
+                binding.fault(
+                    f"{kind}.{name}: {specialization.attribute} has no parameter {name}", did_you_mean(name, list(signature.parameters))
+                )
+
+
+def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, role: str) -> None:
+    """Take the value of a constexpr or type parameter from the declaration, or else from its default."""
+    name, attribute = parameter.name, binding.specialization.attribute
+    constants = dict(binding.specialization.constexpr)
+    binding.parameters.append(_parameter(parameter, role))
+    if name in dict(binding.specialization.args):
+        binding.fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
+    if name in constants:
+        binding.constexpr[name] = binding.values[name] = constants[name]
+    elif parameter.default is inspect.Parameter.empty:
+        binding.fault(f"constexpr parameter {name} of {attribute} has no value", f"add constexpr = {{ {name} = … }}")
+    else:
+        binding.values[name] = parameter.default
+        with contextlib.suppress(TypeError):
+            binding.constexpr[name] = _plain(parameter.default)
+
+
+def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, role: str | None) -> None:
+    """Make FlyDSL's argument for a parameter that has a value at each launch."""
+    name = parameter.name
+    if name in dict(binding.specialization.constexpr):
+        binding.fault(f"constexpr.{name}: {name} is not a constexpr parameter", "annotate it as fx.Constexpr, or move it to args")
+        return
+    chosen = _argument_type(binding, parameter)
+    if chosen is None:
+        return
+    found_role = _ROLE_OF_TYPE[type(chosen).__name__]
+    if role is not None and role != found_role:
+        binding.fault(
+            f"args.{name}: declared as {format_argument(chosen)}, a {found_role}, but the parameter is annotated as "
+            f"{_annotation_text(parameter.annotation)}",
+            f"declare a {role}",
+        )
+        return
+    try:
+        binding.values[name] = flydsl_adapter.make_argument(chosen, parameter.annotation)
+    except flydsl_adapter.ArgumentError as error:
+        binding.fault(f"args.{name}: {error}", "see Argument types in the README")
+        return
+    binding.parameters.append(_parameter(parameter, found_role))
+    binding.arguments[name] = chosen
+
+
+def _argument_type(binding: _Binding, parameter: inspect.Parameter) -> ArgumentType | None:
+    """Return the type that the annotation fixes, or else the declared one; None, with a fault recorded, if they do not give one."""
+    name = parameter.name
+    given = dict(binding.specialization.args).get(name)
+    try:
+        fixed = flydsl_adapter.type_of_annotation(parameter.annotation, given)
+    except flydsl_adapter.ArgumentError as error:
+        binding.fault(f"args.{name}: {error}", "give every field that its annotation leaves open, as a nested table")
+        return None
+    if fixed is None:
+        if given is None:
+            binding.fault(
+                f"args has no entry for parameter {name} of {binding.text}", f'add it, for example args = {{ {name} = "f32[M, N]" }}'
             )
-            continue
-        if fixed is not None and given is not None and not isinstance(given, StructType) and given != fixed:
-            fault(
-                f"args.{name}: declared as {format_argument(given)}, but the parameter is annotated as {_annotation_text(parameter.annotation)}",
-                f"remove the entry: the annotation already fixes the type ({format_argument(fixed)})",
-            )
-            continue
-        chosen = fixed if fixed is not None else given
-        assert chosen is not None
-        found_role = _ROLE_OF_TYPE[type(chosen).__name__]
-        if role is not None and role != found_role:
-            fault(
-                f"args.{name}: declared as {format_argument(chosen)}, a {found_role}, but the parameter is annotated as "
-                f"{_annotation_text(parameter.annotation)}",
-                f"declare a {role}",
-            )
-            continue
-        try:
-            values[name] = flydsl_adapter.make_argument(chosen, parameter.annotation)
-        except flydsl_adapter.ArgumentError as error:
-            fault(f"args.{name}: {error}", "see Argument types in the README")
-            continue
-        parameters.append(_parameter(parameter, found_role))
-        types_by_name[name] = chosen
-    if sum(isinstance(one, StreamType) for one in types_by_name.values()) > 1:
-        fault(f"{text} has more than one stream parameter", "FlyDSL launchers have at most one")
-    if faults:
-        raise _Failed(_join(faults))
-    return tuple(parameters), constexpr, types_by_name, values
+        return given
+    if given is not None and not isinstance(given, StructType) and given != fixed:
+        annotation = _annotation_text(parameter.annotation)
+        binding.fault(
+            f"args.{name}: declared as {format_argument(given)}, but the parameter is annotated as {annotation}",
+            f"remove the entry: the annotation already fixes the type ({format_argument(fixed)})",
+        )
+        return None
+    return fixed
 
 
 def _join(faults: list[Fault]) -> Fault:
@@ -486,7 +531,7 @@ def _trace(
     use = ExternUse()
     options = specialization.options.for_target(job.target)
     launcher, factory = _resolve(module, specialization, job.target, settings)
-    parameters, constexpr, types_by_name, values = _bind(launcher, specialization, job.target)
+    binding = _bind(launcher, specialization, job.target)
     factory_parameters: tuple[ParameterInfo, ...] = ()
     if factory is not None:
         factory_parameters = tuple(_parameter(one, "constexpr") for one in inspect.signature(factory).parameters.values())
@@ -494,13 +539,13 @@ def _trace(
         with captured_stderr() as output:
             lowered = flydsl_adapter.lower(
                 launcher,
-                values,
+                binding.values,
                 flydsl_adapter.compile_hints(options),
                 debug_lines=bool(options.debug_lines),
                 resolve_extern=functools.partial(resolver.resolve, use),
             )
     except TorchMissingError as error:
-        raise _Failed(
+        raise _FaultError(
             Fault(
                 where=_place(specialization, job.target),
                 what=f"{specialization.attribute} needs torch, which is not installed in the build environment",
@@ -508,8 +553,8 @@ def _trace(
                 detail=_explain(error, settings),
             )
         ) from None
-    except Exception as error:
-        raise _Failed(
+    except Exception as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
+        raise _FaultError(
             Fault(
                 where=_place(specialization, job.target),
                 what="FlyDSL could not compile it",
@@ -521,10 +566,10 @@ def _trace(
         specialization=specialization,
         launcher=launcher,
         lowered=lowered,
-        parameters=parameters,
+        parameters=tuple(binding.parameters),
         factory_parameters=factory_parameters,
-        constexpr=constexpr,
-        arguments=types_by_name,
+        constexpr=binding.constexpr,
+        arguments=binding.arguments,
         externs=use,
         seconds=time.perf_counter() - started,
     )
@@ -561,36 +606,38 @@ def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[li
         if key != plain:
             words.append("opt-" + hashlib.sha256(key.encode()).hexdigest()[:8])
         group = "_".join(words) or "main"
-        _emit_group(members, job)
+        device, joined = _join_group(members, job)
         file = f"{group}.hsaco"
-        code = _serialize(members, job, settings)
+        code = _serialize(device, members, job, settings)
         Path(job.output, file).write_bytes(code)
         uses = [one.externs for one in members]
         objects.append(
             CodeObjectBuild(
                 group=group,
                 file=file,
-                kernels=tuple(new for one in members for new in one.kernels.values()),
+                kernels=tuple(new for one in joined for new in one.kernels.values()),
                 axes=axes,
                 init=tuple(dict.fromkeys(init for use in uses for init in use.init)),
                 globals=tuple(dict.fromkeys(name for use in uses for name in use.globals)),
                 bitcode=tuple({use.sha256: use for one in uses for use in one.files.values()}.values()),
             )
         )
-        built += [_finish(one, group, job, settings) for one in members]
+        built += [_finish(one, group, job, settings) for one in joined]
     order = {one.specialization.name: index for index, one in enumerate(traced)}
     built.sort(key=lambda one: order[one.name])
     return objects, built
 
 
-def _emit_group(members: list[_Traced], job: Job) -> None:
-    """Split each member into its device module and its host entry."""
+def _join_group(members: list[_Traced], job: Job) -> tuple[ir.Module, list[_Joined]]:
+    """Split each member into device and host code; return the device code of all in one module, and each with its host entry."""
+    devices: list[tuple[str, ir.Module]] = []
+    hosts: list[host_launcher.HostEntry] = []
     for one in members:
-        one.device = ir.Module.parse(one.lowered.text)
+        devices.append((one.specialization.name, ir.Module.parse(one.lowered.text)))
         try:
-            one.host = host_launcher.lower_launcher(ir.Module.parse(one.lowered.text), one.lowered.function)
+            hosts.append(host_launcher.lower_launcher(ir.Module.parse(one.lowered.text), one.lowered.function))
         except host_launcher.UnsupportedLaunchError as error:
-            raise _Failed(
+            raise _FaultError(
                 Fault(
                     where=_place(one.specialization, job.target),
                     what=str(error),
@@ -598,49 +645,48 @@ def _emit_group(members: list[_Traced], job: Job) -> None:
                 )
             ) from None
     try:
-        joined = device_module.join_gpu_modules([(one.specialization.name, one.device) for one in members if one.device is not None])
+        joined = device_module.join_gpu_modules(devices)
     except device_module.SymbolConflictError as error:
-        raise _Failed(
+        raise _FaultError(
             Fault(where=f"{members[0].specialization.module}, {job.target}", what=str(error), fix="declare the extern alike everywhere")
         ) from None
-    members[0].device = joined.module
-    for one, names in zip(members, joined.kernel_names, strict=True):
-        one.kernels = names
+    return joined.module, [
+        _Joined(traced=one, host=host, kernels=kernels) for one, host, kernels in zip(members, hosts, joined.kernel_names, strict=True)
+    ]
 
 
-def _serialize(members: list[_Traced], job: Job, settings: WorkerSettings) -> bytes:
+def _serialize(device: ir.Module, members: list[_Traced], job: Job, settings: WorkerSettings) -> bytes:
     first = members[0]
     libs = list(dict.fromkeys(lib for one in members for lib in one.lowered.link_libs))
     options = first.lowered.hints.get("llvm_options") or {}
     attach = flydsl_adapter.attach_fragment(first.lowered.hints, first.specialization.options.for_target(job.target), libs)
-    assert first.device is not None
     with captured_stderr() as output:
         try:
             with flydsl_adapter.llvm_options(options):
-                return device_module.serialize(first.device, attach=attach, toolkit=settings.toolkit.folder)
-        except Exception as error:
+                return device_module.serialize(device, attach=attach, toolkit=settings.toolkit.folder)
+        except Exception as error:  # noqa: BLE001 - whatever stops the code generator is shown
             message = "\n".join(filter(None, [_explain(error, settings), output.text()]))
-            raise _Failed(_code_generation_fault(members, job, settings, message)) from None
+            raise _FaultError(_code_generation_fault(members, job, settings, message)) from None
 
 
 def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSettings, message: str) -> Fault:
     names = ", ".join(one.specialization.name for one in members)
     what = f"the code generator failed for {names}"
     fix = "see its message below"
-    if "__ocml_" in message or "__ockl_" in message or "bitcode" in message:
-        if not settings.toolkit.has_device_bitcode:
-            what = f"{names}: the kernel calls the ROCm device library (ocml/ockl), which was not found"
-            fix = (
-                "install ROCm, the rocm_sdk wheels, triton or Debian's rocm-device-libs in the build environment, or set "
-                "rocm-path. Searched: " + "; ".join(settings.toolkit.trace)
-            )
+    calls_library = any(word in message for word in ("__ocml_", "__ockl_", "bitcode"))
+    if calls_library and not settings.toolkit.has_device_bitcode:
+        what = f"{names}: the kernel calls the ROCm device library (ocml/ockl), which was not found"
+        fix = (
+            "install ROCm, the rocm_sdk wheels, triton or Debian's rocm-device-libs in the build environment, or set "
+            "rocm-path. Searched: " + "; ".join(settings.toolkit.trace)
+        )
     return Fault(where=_place(members[0].specialization, job.target), what=what, fix=fix, detail=message)
 
 
-def _finish(one: _Traced, group: str, job: Job, settings: WorkerSettings) -> SpecializationBuild:
-    assert one.host is not None
-    host_object = f"{one.host.symbol}.o"
-    Path(job.output, host_object).write_bytes(one.host.object_code)
+def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> SpecializationBuild:
+    one, host, kernels = joined.traced, joined.host, joined.kernels
+    host_object = f"{host.symbol}.o"
+    Path(job.output, host_object).write_bytes(host.object_code)
     function = flydsl_adapter.plain_function(one.launcher)
     code = function.__code__
     name = one.specialization.attribute
@@ -654,11 +700,11 @@ def _finish(one: _Traced, group: str, job: Job, settings: WorkerSettings) -> Spe
         doc=inspect.getdoc(function),
         constexpr=one.constexpr,
         arguments={key: argument_to_json(value) for key, value in one.arguments.items()},
-        slots=tuple(_slots(one)),
-        entry=one.host.symbol,
+        slots=tuple(_slots(one, host)),
+        entry=host.symbol,
         host_object=host_object,
-        kernels=tuple(one.kernels[kernel] for kernel in one.host.kernels),
-        kernel_arguments={one.kernels[kernel]: sizes for kernel, sizes in one.host.kernel_argument_sizes.items()},
+        kernels=tuple(kernels[kernel] for kernel in host.kernels),
+        kernel_arguments={kernels[kernel]: sizes for kernel, sizes in host.kernel_argument_sizes.items()},
         options=one.specialization.options.for_target(job.target).to_json(),
         source_file=_relative(code.co_filename, settings.package_roots),
         source_line=code.co_firstlineno,
@@ -666,18 +712,17 @@ def _finish(one: _Traced, group: str, job: Job, settings: WorkerSettings) -> Spe
     )
 
 
-def _slots(one: _Traced) -> Iterator[dict[str, Any]]:
+def _slots(one: _Traced, host: host_launcher.HostEntry) -> Iterator[dict[str, Any]]:
     """Yield the slots of the entry, checked against the sizes in the lowered code."""
-    assert one.host is not None
     wanted: list[dict[str, Any]] = []
     for name, argument in one.arguments.items():
         wanted += _argument_slots(name, argument, None)
     if not any(isinstance(argument, StreamType) for argument in one.arguments.values()):
         wanted.append({"argument": None, "kind": "stream"})
-    if len(wanted) != len(one.host.slots):
-        msg = f"{one.specialization.name}: {len(wanted)} slots are described, the lowered launcher takes {len(one.host.slots)}"
+    if len(wanted) != len(host.slots):
+        msg = f"{one.specialization.name}: {len(wanted)} slots are described, the lowered launcher takes {len(host.slots)}"
         raise RuntimeError(msg)
-    for slot, (size, alignment) in zip(wanted, one.host.slots, strict=True):
+    for slot, (size, alignment) in zip(wanted, host.slots, strict=True):
         expected = slot.pop("expected", size)
         if expected != size:
             msg = f"{one.specialization.name}: slot {slot} has {size} bytes in the lowered launcher, {expected} described"

@@ -7,6 +7,7 @@ worker as long as that has jobs, and then takes over the target with the most jo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -23,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from flydsl_build.compile.externs import expand_placeholders
 from flydsl_build.compile.jobs import JobResult, WorkerSettings
-from flydsl_build.errors import BuildError, CompileError, Fault
+from flydsl_build.errors import CompileError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,7 +158,7 @@ class _Pool:
                         self._drop(worker)
                     worker = self._start(job)
                 worker = self._run_one(worker, index, job)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001 - `run` raises it again in the main thread
             with self.lock:
                 self.error = self.error or error
         finally:
@@ -213,11 +214,11 @@ class _Worker:
         self.key = job.worker_key
         self.timeout = settings.timeout
         self.verbose = settings.worker.verbose
-        self.log: IO[bytes] = tempfile.TemporaryFile()
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process; `close` closes it
         # The package may come from a folder that only this process has on its path (backend-path, an import hook).
         here = str(Path(__file__).resolve().parents[2])
         code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.compile.worker import main; sys.exit(main())"
-        self.process = subprocess.Popen(  # noqa: S603
+        self.process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -232,11 +233,10 @@ class _Worker:
 
     def _send(self, data: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        try:
+        # The death of a process is reported where its answer is missed.
+        with contextlib.suppress(BrokenPipeError, ValueError):
             self.process.stdin.write(json.dumps(data).encode() + b"\n")
             self.process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            pass  # The death is reported where its answer is missed.
 
     def run(self, job: Job, observer: JobObserver | None) -> JobResult | Fault:
         self._send(job.to_json())
@@ -305,9 +305,7 @@ class _Worker:
         fix = "see what it wrote below"
         if code == -signal.SIGKILL:
             fix = "it may have run out of memory: try fewer jobs at a time (`jobs`)"
-        return Fault(
-            where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=self._tail()
-        )
+        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=self._tail())
 
     def _tail(self) -> str:
         size = os.fstat(self.log.fileno()).st_size
@@ -316,10 +314,8 @@ class _Worker:
     def close(self) -> None:
         """End the process by ending its input; pass on what it wrote if that was asked for."""
         assert self.process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -333,8 +329,6 @@ class _Worker:
     def kill(self) -> None:
         """End the process and everything it started."""
         if self.process.poll() is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self.process.wait()

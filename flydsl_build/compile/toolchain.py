@@ -68,7 +68,9 @@ def _rocm_roots(rocm_path: Path | None, environ: Mapping[str, str]) -> Iterator[
             yield f"rocm_sdk wheel {package}", Path(location)
 
 
-def _candidates(lld: Path | None, rocm_path: Path | None, environ: Mapping[str, str], search: _Search) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _candidates(
+    lld: Path | None, rocm_path: Path | None, environ: Mapping[str, str], search: _Search
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     if lld:
         yield "lld setting", (str(lld),)
         return
@@ -117,7 +119,7 @@ def find_linker(
     search = _Search()
     for how, command in _candidates(lld, rocm_path, os.environ if environ is None else environ, search):
         try:
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             search.look(how, f"does not run ({error})")
             continue
@@ -154,11 +156,10 @@ def _normalized_version(line: str) -> str:
 def _find_bitcode(rocm_path: Path | None, environ: Mapping[str, str], search: _Search) -> Path | None:
     places: list[tuple[str, Path]] = [(how, root / "amdgcn" / "bitcode") for how, root in _rocm_roots(rocm_path, environ)]
     triton = importlib.util.find_spec("triton")
-    for location in (triton.submodule_search_locations or []) if triton is not None else []:
-        places.append(("triton", Path(location) / "backends" / "amd" / "lib"))
+    locations = (triton.submodule_search_locations or []) if triton is not None else []
+    places += [("triton", Path(location) / "backends" / "amd" / "lib") for location in locations]
     places += [("Debian rocm-device-libs", Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode")), ("/usr/amdgcn", Path("/usr/amdgcn/bitcode"))]
-    for folder in sorted(Path("/usr/lib").glob("llvm-*/lib/clang/*/amdgcn/bitcode")):
-        places.append(("clang", folder))
+    places += [("clang", folder) for folder in sorted(Path("/usr/lib").glob("llvm-*/lib/clang/*/amdgcn/bitcode"))]
     for how, folder in places:
         if (folder / _OCKL).is_file():
             search.look(f"{how} ({folder})", "device bitcode")
@@ -210,7 +211,7 @@ def safe_temporary_folder() -> tempfile.TemporaryDirectory[str]:
     ToolchainError
         TMPDIR has a blank, comma, brace or quote in it, and no other temporary folder is writable.
     """
-    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
+    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - a folder with a name of its own is made in it
         if not _UNSAFE.search(parent) and os.access(parent, os.W_OK):
             return tempfile.TemporaryDirectory(prefix="flydsl-build-", dir=parent)
     raise ToolchainError(

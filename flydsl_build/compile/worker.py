@@ -57,11 +57,11 @@ def main() -> int:
     sys.path[:0] = [one for one in settings.package_roots if one not in sys.path]
     try:
         install_torch_stand_in()
-        from flydsl_build.compile import flydsl_adapter  # noqa: PLC0415
-        from flydsl_build.compile.module_compiler import compile_module  # noqa: PLC0415
+        from flydsl_build.compile import flydsl_adapter
+        from flydsl_build.compile.module_compiler import compile_module
 
         flydsl_adapter.register_packaging_backend()
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 - told to the parent process, which shows it
         send("broken", text=traceback.format_exc())
         return 1
     send("ready")
@@ -69,7 +69,7 @@ def main() -> int:
         job = Job.from_json(json.loads(line))
         try:
             result = compile_module(job, settings, lambda name: send("start", specialization=name))
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 - told to the parent process, which shows it
             send("bug", text=traceback.format_exc())
             return 1
         send("done", result=result.to_json())

@@ -64,12 +64,6 @@ class CompileOptions:
     waves_per_eu: int | tuple[int, int] | None = field(default=None, metadata=toml_key("waves-per-eu", _WAVES, default="FlyDSL's own"))
     """How many wavefronts a SIMD should hold: bounds the registers of a kernel. 0 leaves it to LLVM."""
 
-    unsafe_fp_math: bool | None = field(default=None, metadata=toml_key("unsafe-fp-math", BOOLEAN, default="false"))
-    """Let device functions be replaced by less exact ones."""
-
-    waves_per_eu: int | tuple[int, int] | None = field(default=None, metadata=toml_key("waves-per-eu", _WAVES, default="FlyDSL's own"))
-    """How many wavefronts a SIMD should hold: bounds the registers of a kernel. 0 leaves it to LLVM."""
-
     debug_lines: bool | None = field(default=None, metadata=toml_key("debug-lines", BOOLEAN, default="false"))
     """Put line tables for the author's Python source into the code objects."""
 
@@ -282,10 +276,14 @@ class Settings:
     load: Literal["import", "lazy"] = field(default="import", metadata=toml_key("load", _LOAD, default='"import"', config="load"))
     """When a module of the wheel loads its code objects and runs its init functions: at import, or at the first call."""
 
-    timeout: float = field(default=3600.0, metadata=toml_key("timeout", NUMBER, default="3600", config="timeout", env="FLYDSL_BUILD_TIMEOUT"))
+    timeout: float = field(
+        default=3600.0, metadata=toml_key("timeout", NUMBER, default="3600", config="timeout", env="FLYDSL_BUILD_TIMEOUT")
+    )
     """Seconds after which a compile process is stopped."""
 
-    jobs: int | None = field(default=None, metadata=toml_key("jobs", INTEGER, default="one for each core", config="jobs", env="FLYDSL_BUILD_JOBS"))
+    jobs: int | None = field(
+        default=None, metadata=toml_key("jobs", INTEGER, default="one for each core", config="jobs", env="FLYDSL_BUILD_JOBS")
+    )
     """How many compile processes run at once."""
 
     lld: Path | None = field(default=None, metadata=toml_key("lld", STRING, default="searched for", config="lld", env="FLYDSL_BUILD_LLD"))
@@ -296,7 +294,9 @@ class Settings:
     )
     """A ROCm folder in which to look for lld and device bitcode first."""
 
-    verbose: bool = field(default=False, metadata=toml_key("verbose", BOOLEAN, default="false", config="verbose", env="FLYDSL_BUILD_VERBOSE"))
+    verbose: bool = field(
+        default=False, metadata=toml_key("verbose", BOOLEAN, default="false", config="verbose", env="FLYDSL_BUILD_VERBOSE")
+    )
     """Show whole tracebacks and the search for the toolchain."""
 
     dump_ir: Path | None = field(

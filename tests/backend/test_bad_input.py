@@ -58,13 +58,24 @@ COMPILE = {
         project(negate="import math\n\ndef half():\n    return 1 / 0\n\nHALF = half()\n"),
         [
             f"{KEY}, gfx942: importing tiny_kernels.negate failed",
-            "| tiny_kernels/negate.py:6: HALF = half()\n    | tiny_kernels/negate.py:4: return 1 / 0\n    | ZeroDivisionError: division by zero\n",
+            (
+                "| tiny_kernels/negate.py:6: HALF = half()\n"
+                "    | tiny_kernels/negate.py:4: return 1 / 0\n"
+                "    | ZeroDivisionError: division by zero\n"
+            ),
         ],
     ),
-    "syntax error": (project(negate="def f(:\n"), ["importing tiny_kernels.negate failed", "tiny_kernels/negate.py:1: def f(:", "SyntaxError"]),
+    "syntax error": (
+        project(negate="def f(:\n"),
+        ["importing tiny_kernels.negate failed", "tiny_kernels/negate.py:1: def f(:", "SyntaxError"],
+    ),
     "needs a distribution": (
         project(negate="import no_such_thing\n"),
-        ["needs no_such_thing, which is not installed in the build environment", "build-system.requires", "negate.py:1: import no_such_thing"],
+        [
+            "needs no_such_thing, which is not installed in the build environment",
+            "build-system.requires",
+            "negate.py:1: import no_such_thing",
+        ],
     ),
     "no such attribute": (
         project(PYPROJECT.replace("negate:negate", "negate:negat")),
@@ -99,7 +110,11 @@ COMPILE = {
         ["FlyDSL could not compile it", "tiny_kernels/negate.py:", "X[index] = X.no_such_attribute", "AttributeError"],
     ),
     "dies": (
-        project(negate=NEGATE.replace("    index = fx.block", "    import os, signal; os.kill(os.getpid(), signal.SIGSEGV)\n    index = fx.block")),
+        project(
+            negate=NEGATE.replace(
+                "    index = fx.block", "    import os, signal; os.kill(os.getpid(), signal.SIGSEGV)\n    index = fx.block"
+            )
+        ),
         ["tiny_kernels.negate, gfx942: the kernel process died by SIGSEGV while compiling negate"],
     ),
     "hangs": (

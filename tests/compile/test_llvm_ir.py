@@ -35,6 +35,7 @@ SAME = [
     ("shapes.llvm22.bc", "shapes.ll"),
     ("typed_pointers.llvm14.bc", "typed_pointers.ll"),
 ]
+ONE_ENTRY = "compile for one target with --cuda-device-only -emit-llvm, or take one entry out with clang-offload-bundler"
 FILES = sorted(path.name for path in DATA.iterdir() if path.suffix in (".bc", ".ll"))
 
 
@@ -308,6 +309,7 @@ def test_version_flag_that_is_no_number(value: str) -> None:
         ("declare void @f(f32)\n", "line 1: 'f32' is not a type that can be read"),
         ("@x = global [n x i8] undef\n", "line 1: 'n' stands where a number should"),
         ("@x = global " + "[1 x " * 100 + "i8\n" + "]" * 100, "line 2: a type is missing or nests too deep"),
+        ("define void @f() prefix " + "{ } " * 4200 + "{ ret void }", "line 1: the header of a function does not end"),
         ("define void @f() { ret void } what\n", "line 1: 'what' begins no statement"),
     ],
 )
@@ -332,13 +334,11 @@ def test_text_faults(text: str, message: str) -> None:
         (b"\x7fELF", "is not LLVM IR: it is an ELF object, already compiled; give clang -emit-llvm to get bitcode"),
         (
             b"__CLANG_OFFLOAD_BUNDLE__" + bytes(100),
-            "is not LLVM IR: it is a clang offload bundle; compile for one target with --cuda-device-only -emit-llvm, "
-            "or take one entry out with clang-offload-bundler",
+            f"is not LLVM IR: it is a clang offload bundle; {ONE_ENTRY}",
         ),
         (
             b"CCOB" + bytes(20),
-            "is not LLVM IR: it is a compressed clang offload bundle; compile for one target with --cuda-device-only -emit-llvm, "
-            "or take one entry out with clang-offload-bundler",
+            f"is not LLVM IR: it is a compressed clang offload bundle; {ONE_ENTRY}",
         ),
         (
             b"!<arch>\nx.o/ ",
@@ -547,10 +547,10 @@ def test_every_truncation_of_bitcode_is_a_fault(name: str) -> None:
         assert "truncated" in message or size == 0, f"{size} bytes: {message}"
 
 
-@pytest.mark.parametrize("name", ["shapes.ll", "typed_pointers.ll"])
-def test_truncated_text(name: str) -> None:
+@pytest.mark.parametrize(("name", "step"), [("shapes.ll", 4), ("typed_pointers.ll", 1)])
+def test_truncated_text(name: str, step: int) -> None:
     data = load(name)
-    for size in range(len(data)):
+    for size in range(0, len(data), step):
         with contextlib.suppress(IRError):
             read_ir(data[:size], name="x")
 
@@ -558,7 +558,7 @@ def test_truncated_text(name: str) -> None:
 @settings(deadline=5000, max_examples=150)
 @given(st.sampled_from(FILES), st.integers(0, 2**32))
 def test_changed_files(name: str, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - no secrets here
+    rng = random.Random(seed)
     data = bytearray(load(name))
     for _ in range(rng.choice((1, 2, 8, 50))):
         data[rng.randrange(len(data))] = rng.randrange(256)
@@ -594,6 +594,6 @@ def test_speed() -> None:
     )
     file = b"BC\xc0\xde" + Bits().enter(8, 3, len(inner) // 4).packed() + inner + Bits().strings(b"x").packed()
     assert len(node) == 32
-    start = time.perf_counter()
+    start = time.process_time()
     assert list(read_ir(file, name="x").globals) == ["x"]
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

@@ -351,8 +351,10 @@ static void read_metadata(struct reader *in, struct module *module) {
       struct item target = next(in);
       char text[128];
       copy_text(text, sizeof text, &target);
-      const char *dashes = strstr(text, "--");
-      snprintf(module->target, sizeof module->target, "%s", dashes ? dashes + 2 : text);
+      // The environment of the triple stands between the system and the target: empty, or "unknown" with newer LLVM.
+      const char *environment = strstr(text, "amdhsa-");
+      const char *dash = environment ? strchr(environment + 7, '-') : NULL;
+      snprintf(module->target, sizeof module->target, "%s", dash ? dash + 1 : text);
     } else if (is(&key, "amdhsa.kernels")) {
       for (uint64_t count = next(in).number; count && module->kernel_count < MAX_KERNELS; count--) {
         read_kernel(in, module);

@@ -15,7 +15,6 @@ import importlib
 import types
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.compile.jobs import BitcodeUse
@@ -25,6 +24,7 @@ from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from flydsl_build.compile.jobs import ExternRule
 
@@ -225,7 +225,7 @@ class ExternResolver:
             for value, axes in self._environment_axes.items():
                 if value and value in str(source_path):
                     use.axes.update(axes)
-            return [Path(source_path)]
+            return [self.project / source_path]
         paths = []
         for text in rule.bitcode:
             if _is_function(text):

@@ -306,9 +306,17 @@ def _specialization(
         arguments={name: argument_from_json(one) for name, one in first.arguments.items()},
         slots=tuple(slot_from_json(slot, where=specialization.where) for slot in first.slots),
         entries={target: {one.group: _entry(one, units[one.group], target) for one in builds} for target, builds in per_target.items()},
-        options=dict(first.options),
+        options=_flat(specialization.options.to_json()),
         source=Source(file=first.source_file, line=first.source_line),
     )
+
+
+def _flat(options: dict[str, Any], place: str = "") -> dict[str, Any]:
+    """Join nested keys with dots: `gfx942.waves-per-eu`, `llvm-options.amdgpu-early-inline-all`."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        found.update(_flat(value, f"{place}{name}.") if isinstance(value, dict) else {f"{place}{name}": _tuples(value)})
+    return found
 
 
 def _entry(build: SpecializationBuild, unit: Unit, target: str) -> HostEntry:

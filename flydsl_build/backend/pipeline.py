@@ -19,9 +19,11 @@ from flydsl_build.backend.assemble import assemble_module
 from flydsl_build.backend.placement import Placement, place_module
 from flydsl_build.backend.summary import print_summary
 from flydsl_build.bundle.verify import verify_package
+from flydsl_build.compile.declarations import collect_declarations
 from flydsl_build.compile.jobs import ExternRule, Job, WorkerSettings
 from flydsl_build.compile.pool import PoolSettings, run_jobs
 from flydsl_build.compile.toolchain import make_toolkit, safe_temporary_folder
+from flydsl_build.config.settings import extend_with_declarations
 from flydsl_build.declare.expand import expand
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 from flydsl_build.stubs.render import render_stub
@@ -69,6 +71,13 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
     BuildError
         With all faults of the stage that failed; the build folder is unchanged then.
     """
+    if settings.kernels_from:
+        declared = collect_declarations(
+            settings.kernels_from, package_roots=project.package_roots, project=project.root, timeout=settings.timeout
+        )
+        settings = extend_with_declarations(settings, declared)
+    if settings.skipped:
+        _say(f"left out, as none of their targets is asked for: {', '.join(settings.skipped)}")
     specializations = expand(settings)
     placements = _placements(specializations, project)
     with safe_temporary_folder() as temporary:
@@ -160,6 +169,7 @@ def _jobs(groups: _Groups, settings: Settings, folder: Path) -> list[Job]:
             project=str(settings.project_dir),
             externs=rules,
             environment=tuple(settings.env.items()),
+            dump_ir=None if settings.dump_ir is None else str(settings.dump_ir),
         )
         for number, ((module, target, axes), members) in enumerate(groups.items())
     ]

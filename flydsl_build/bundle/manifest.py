@@ -326,7 +326,7 @@ class SpecializationEntry:
     entries
         By target, then by the name of the unit that has the kernels: one for each value of the axes they depend on.
     options
-        Compile options that differ from FlyDSL's own defaults.
+        Declared compile options by their TOML keys, nested ones joined with dots: `gfx942.waves-per-eu`.
     source
         Where the launcher stands.
     """

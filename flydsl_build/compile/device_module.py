@@ -12,10 +12,11 @@ import re
 from dataclasses import dataclass
 
 from flydsl._mlir import ir
+from flydsl._mlir._mlir_libs._mlirDialectsLLVM import translate_module_to_llvmir
 from flydsl._mlir.dialects import gpu
 from flydsl._mlir.passmanager import PassManager
 
-__all__ = ["DeviceModule", "SymbolConflictError", "join_gpu_modules", "serialize"]
+__all__ = ["DeviceModule", "SymbolConflictError", "assembly", "join_gpu_modules", "llvm_ir", "serialize"]
 
 _LDS = 3
 
@@ -150,7 +151,7 @@ def _free_name(name: str, label: str, taken: set[str]) -> str:
 
 
 def serialize(module: ir.Module, *, attach: str, toolkit: str) -> bytes:
-    """Run the back end and the linker; return the AMDGPU ELF.
+    """Run the back end and the linker; return the AMDGPU ELF. The module is consumed.
 
     Parameters
     ----------
@@ -161,8 +162,23 @@ def serialize(module: ir.Module, *, attach: str, toolkit: str) -> bytes:
     toolkit
         Folder with `llvm/bin/ld.lld` and `amdgcn/bitcode`.
     """
-    pipeline = f"builtin.module({attach},gpu-module-to-binary{{format=fatbin toolkit={toolkit}}})"
-    manager = PassManager.parse(pipeline)
+    return _binary(module, attach, f"format=fatbin toolkit={toolkit}")
+
+
+def assembly(module: ir.Module, *, attach: str, toolkit: str) -> str:
+    """Run the back end without assembler and linker; return the ISA as text. The module is consumed."""
+    return _binary(module, attach, f"format=isa toolkit={toolkit}").decode(errors="replace")
+
+
+def llvm_ir(module: ir.Module) -> str:
+    """Return the LLVM IR of a joined module before linking and optimisation."""
+    gpu_module = next(op.operation for op in module.body.operations if op.operation.name == "gpu.module")
+    text: str = translate_module_to_llvmir(gpu_module)
+    return text
+
+
+def _binary(module: ir.Module, attach: str, options: str) -> bytes:
+    manager = PassManager.parse(f"builtin.module({attach},gpu-module-to-binary{{{options}}})")
     manager.run(module.operation)
     for op in module.body.operations:
         if op.operation.name == "gpu.binary":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import os
 import types
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.compile.jobs import BitcodeUse
 from flydsl_build.compile.llvm_ir import IRError, IRModule, read_ir
+from flydsl_build.config.names import placeholders
 from flydsl_build.errors import Fault
 from flydsl_build.targets import parse_target
 
@@ -31,14 +33,21 @@ if TYPE_CHECKING:
 __all__ = ["ExternCall", "ExternResolver", "ExternUse", "expand_placeholders", "init_reference"]
 
 _CODE_OBJECT_VERSION = 6
+# Newer LLVM spells the processor's family into the triple.
+_TRIPLES = ("amdgcn", "amdgpu")
 # What LLVM links from ROCm's device libraries by itself.
 _DEVICE_LIBRARY = ("__ocml_", "__ockl_", "llvm.")
+# https://llvm.org/docs/AMDGPUUsage.html#address-spaces: pointers to LDS and scratch have 32 bits.
+_POINTERS = ("ptr", "ptr addrspace(1)", "ptr addrspace(4)")
+_SHORT_POINTERS = ("ptr addrspace(2)", "ptr addrspace(3)", "ptr addrspace(5)", "ptr addrspace(6)")
+# What no other module can link to, or what leaves the code to another module.
+_NOT_LINKED = frozenset({"internal", "private", "available_externally"})
 # FlyDSL's ffi type names and the LLVM types that take them.
 _WIDTHS: Mapping[str, frozenset[str]] = {
-    "int32": frozenset({"i32"}),
-    "uint32": frozenset({"i32"}),
-    "int64": frozenset({"i64", "ptr"}),
-    "uint64": frozenset({"i64", "ptr"}),
+    "int32": frozenset({"i32", *_SHORT_POINTERS}),
+    "uint32": frozenset({"i32", *_SHORT_POINTERS}),
+    "int64": frozenset({"i64", *_POINTERS}),
+    "uint64": frozenset({"i64", *_POINTERS}),
     "float32": frozenset({"float"}),
     "float64": frozenset({"double"}),
     "void": frozenset({"void"}),
@@ -110,8 +119,8 @@ def init_reference(function: Any) -> tuple[str | None, str]:  # noqa: PLR0911 - 
     reference = f"{module}:{name}"
     try:
         found = _import_reference(reference)
-    except (ImportError, AttributeError) as error:
-        return None, f"cannot be imported as {reference} ({error})"
+    except Exception as error:  # noqa: BLE001 - an author's module may raise anything
+        return None, f"cannot be imported as {reference} ({type(error).__name__}: {error})"
     if found is not function:
         return None, f"is not the object that {reference} names"
     return reference, ""
@@ -158,7 +167,7 @@ class ExternResolver:
         self.project = project
         self.environment = dict(environment)
         self.staging = staging
-        self.modules: dict[str, IRModule | Fault] = {}
+        self.modules: dict[str, IRModule | str] = {}
         self.staged: dict[str, str] = {}
 
     def resolve(self, use: ExternUse, call: ExternCall) -> tuple[str, ...]:
@@ -229,32 +238,37 @@ class ExternResolver:
         paths = []
         for text in rule.bitcode:
             if _is_function(text):
-                try:
-                    function = _import_reference(text)
-                    answer = function(self.target, **self.axes)
-                except Exception as error:  # noqa: BLE001 - an author's function may raise anything
-                    use.faults.append(
-                        self._fault(
-                            symbol,
-                            f"{text} failed: {type(error).__name__}: {error}",
-                            f"it is called as {text}(arch{''.join(', ' + one + '=…' for one in self.axes)}) and returns a path",
-                        )
-                    )
-                    continue
                 use.axes.update(self.axes)
+                answer = self._ask(use, symbol, text)
+            else:
+                use.axes.update(placeholders(text))
+                answer = expand_placeholders(text, self.target, self.axes)
+            if answer is not None:
                 paths.append(self.project / answer)
-                continue
-            use.axes.update(name for name in self.axes if f"{{{name}}}" in text)
-            paths.append(self.project / expand_placeholders(text, self.target, self.axes))
+        use.axes.intersection_update(self.axes)
         return paths
 
+    def _ask(self, use: ExternUse, symbol: str, reference: str) -> str | None:
+        """Call an author's function that names the bitcode for this target and these axis values."""
+        fix = f"it is called as {reference}(arch{''.join(f', {one}=…' for one in self.axes)}) and returns a path"
+        try:
+            answer = _import_reference(reference)(self.target, **self.axes)
+        except Exception as error:  # noqa: BLE001 - an author's function may raise anything
+            use.faults.append(self._fault(symbol, f"{reference} failed: {type(error).__name__}: {error}", fix))
+            return None
+        if not isinstance(answer, (str, os.PathLike)):
+            use.faults.append(self._fault(symbol, f"{reference} returned a {type(answer).__name__}", fix))
+            return None
+        return os.fspath(answer)
+
     @functools.cached_property
-    def _environment_axes(self) -> dict[str, frozenset[str]]:
+    def _environment_axes(self) -> dict[str, set[str]]:
         """Map each expanded value of the environment table to the axes in its template."""
-        return {
-            expand_placeholders(text, self.target, self.axes): frozenset(name for name in self.axes if f"{{{name}}}" in text)
-            for text in self.environment.values()
-        }
+        found: dict[str, set[str]] = {}
+        for text in self.environment.values():
+            axes = found.setdefault(expand_placeholders(text, self.target, self.axes), set())
+            axes.update(set(placeholders(text)) & self.axes.keys())
+        return found
 
     def _stage(self, use: ExternUse, symbol: str, rule: ExternRule | None, path: Path) -> str | None:
         shown = self._shown(path)
@@ -266,21 +280,23 @@ class ExternResolver:
             use.faults.append(self._fault(symbol, f"bitcode {shown} {what}", f"it was named by {origin}"))
             return None
         digest = hashlib.sha256(data).hexdigest()
-        module = self.modules.get(digest)
-        if module is None:
-            module = self._read(symbol, shown, data, rule)
-            self.modules[digest] = module
-        if isinstance(module, Fault):
-            if module not in use.faults:
-                use.faults.append(module)
+        if digest not in self.modules:
+            try:
+                self.modules[digest] = read_ir(data, name=shown)
+            except IRError as error:
+                self.modules[digest] = str(error)
+        module = self.modules[digest]
+        what, fix = _unreadable(module) if isinstance(module, str) else self._misfit(module, rule)
+        if what or isinstance(module, str):
+            # A library has many externs; what is wrong with the file is said once.
+            if not any(f"bitcode {shown} {what}" == fault.what for fault in use.faults):
+                use.faults.append(self._fault(symbol, f"bitcode {shown} {what}", fix))
             return None
         if digest not in self.staged:
             target = self.staging / f"{digest[:32]}.bc"
             target.write_bytes(data)
             self.staged[digest] = str(target)
-        use.files[self.staged[digest]] = BitcodeUse(
-            file=shown, sha256=digest, size=len(data), abi=(module.code_object_version or 0) // 100 or None
-        )
+        use.files[self.staged[digest]] = BitcodeUse(file=shown, sha256=digest, size=len(data), abi=module.version)
         return self.staged[digest]
 
     def _shown(self, path: Path) -> str:
@@ -290,71 +306,84 @@ class ExternResolver:
         except ValueError:
             return path.name
 
-    def _read(self, symbol: str, shown: str, data: bytes, rule: ExternRule | None) -> IRModule | Fault:
-        try:
-            module = read_ir(data, name=shown)
-        except IRError as error:
-            return self._fault(
-                symbol,
-                f"bitcode {shown}: {error}",
-                "give LLVM bitcode or textual LLVM IR: clang -x hip --cuda-device-only -emit-llvm -fgpu-rdc",
-            )
-        version = module.code_object_version
-        if version is not None and version // 100 != _CODE_OBJECT_VERSION:
-            return self._fault(
-                symbol,
-                f"bitcode {shown} is for code object version {version // 100}, FlyDSL compiles version {_CODE_OBJECT_VERSION}",
+    def _misfit(self, module: IRModule, rule: ExternRule | None) -> tuple[str, str]:
+        """Return why a module cannot be linked for this target, and what to do; two empty strings if it can."""
+        if module.triple and not module.triple.startswith(_TRIPLES):
+            return f"was compiled for {module.triple}", "compile it for amdgcn-amd-amdhsa: clang -x hip --cuda-device-only"
+        version = module.version
+        if version is not None and version != _CODE_OBJECT_VERSION:
+            return (
+                f"is for code object version {version}, FlyDSL compiles version {_CODE_OBJECT_VERSION}",
                 "compile it with -mcode-object-version=6",
             )
         chips = sorted({one.target_cpu for one in module.functions.values() if one.is_definition and one.target_cpu})
-        compatible = rule.compatible if rule is not None else ()
         wrong = [chip for chip in chips if not _chip_fits(chip, self.target)]
-        if wrong and self.target not in compatible:
-            return self._fault(
-                symbol,
-                f"bitcode {shown} was compiled for {', '.join(wrong)}",
-                f'give bitcode for {self.target}: bitcode = "…_{{arch}}.bc" in the extern\'s table; if it is known to run there, '
-                f'add compatible = ["{self.target}"]',
+        if wrong and (rule is None or self.target not in rule.compatible):
+            return (
+                f"was compiled for {', '.join(wrong)}",
+                (
+                    f'give bitcode for {self.target}: bitcode = "…_{{arch}}.bc" in the extern\'s table; if it is known to run there, '
+                    f'add compatible = ["{self.target}"]'
+                ),
             )
-        return module
+        return "", ""
 
     def check_linked(self, use: ExternUse) -> list[Fault]:
         """Check the files that were gathered against the symbols that were called."""
         faults = list(use.faults)
         if faults:
             return faults
-        modules = [(use.files[path].file, self.modules[use.files[path].sha256]) for path in use.files]
+        modules = [(file.file, self.modules[file.sha256]) for file in use.files.values()]
         loaded = [(name, module) for name, module in modules if isinstance(module, IRModule)]
         for symbol, (parameters, result) in use.symbols.items():
-            if symbol.startswith(_DEVICE_LIBRARY):
-                continue
-            holders = [
-                (name, module.functions[symbol])
-                for name, module in loaded
-                if symbol in module.functions and module.functions[symbol].is_definition
-            ]
-            if not holders:
-                faults.append(self._undefined(symbol, [name for name, _ in loaded], loaded))
-                continue
-            strong = [name for name, function in holders if function.linkage == "external"]
+            if not symbol.startswith(_DEVICE_LIBRARY):
+                faults += self._check_function(symbol, parameters, result, loaded)
+        for symbol in use.globals:
+            holders = [(name, module.globals[symbol]) for name, module in loaded if symbol in module.globals]
+            strong = [name for name, one in holders if one.is_definition and one.linkage == "external"]
             if len(strong) > 1:
-                faults.append(self._fault(symbol, f"is defined in {' and in '.join(strong)}", "give each symbol in one bitcode file"))
-                continue
-            name, function = holders[0]
-            if function.linkage in ("internal", "private"):
-                faults.append(self._fault(symbol, f"is {function.linkage} in {name}", "give it external linkage"))
-                continue
-            if not _signature_fits(parameters, result, function.parameters, function.result) or function.var_args:
-                found = f"{function.result} ({', '.join(function.parameters)})"
-                faults.append(
-                    self._fault(
-                        symbol,
-                        f"the ffi declaration {_spell(parameters, result)} does not fit the function in {name}, which is {found}",
-                        "correct the types in ffi(…): int32 and uint32 are i32, int64 and uint64 are i64 or ptr, float32 is float, "
-                        "float64 is double",
-                    )
-                )
+                faults.append(self._defined_twice(symbol, strong))
         return faults
+
+    def check_joined(self, uses: Sequence[ExternUse]) -> list[Fault]:
+        """Check what specializations that become one code object link together: each symbol has one definition for all of them."""
+        joined = ExternUse()
+        for use in uses:
+            joined.symbols.update(use.symbols)
+            joined.files.update(use.files)
+            joined.globals += [one for one in use.globals if one not in joined.globals]
+        return self.check_linked(joined)
+
+    def _check_function(self, symbol: str, parameters: tuple[str, ...], result: str, loaded: list[tuple[str, IRModule]]) -> list[Fault]:
+        called = [(name, module.functions[symbol]) for name, module in loaded if symbol in module.functions]
+        holders = [(name, function) for name, function in called if function.is_definition]
+        linked = [(name, function) for name, function in holders if function.linkage not in _NOT_LINKED]
+        if not linked:
+            for name, function in holders:
+                return [self._fault(symbol, f"is {function.linkage} in {name}", "give it external linkage")]
+            return [self._undefined(symbol, [name for name, _ in loaded], loaded)]
+        name, function = linked[0]
+        strong = [file for file, one in linked if one.linkage == "external"]
+        if len(strong) > 1:
+            return [self._defined_twice(symbol, strong)]
+        if strong and strong[0] != name:
+            # FlyDSL's linker takes only what is still undefined, so the first definition stays, however weak.
+            what = f"is {function.linkage} in {name}, which is linked before the definition in {strong[0]}, so the weak one would be used"
+            return [self._fault(symbol, what, f"name {strong[0]} first")]
+        if not _signature_fits(parameters, result, function.parameters, function.result) or function.var_args:
+            found = f"{function.result} ({', '.join([*function.parameters, *(['...'] if function.var_args else [])])})"
+            return [
+                self._fault(
+                    symbol,
+                    f"the ffi declaration {_spell(parameters, result)} does not fit the function in {name}, which is {found}",
+                    "correct the types in ffi(…): int32 and uint32 are i32, int64 and uint64 are i64 or ptr, float32 is float, "
+                    "float64 is double",
+                )
+            ]
+        return []
+
+    def _defined_twice(self, symbol: str, files: Sequence[str]) -> Fault:
+        return self._fault(symbol, f"is defined in {' and in '.join(files)}", "give each symbol in one bitcode file")
 
     def _undefined(self, symbol: str, names: list[str], loaded: list[tuple[str, IRModule]]) -> Fault:
         if not names:
@@ -370,10 +399,12 @@ class ExternResolver:
 
 
 def expand_placeholders(text: str, target: str, axes: Mapping[str, str]) -> str:
-    """Fill `{arch}` and the axes' names into a path or variable; other braces stay as they are."""
-    for name, value in {"arch": target, **axes}.items():
-        text = text.replace(f"{{{name}}}", value)
-    return text
+    """Fill `{arch}` and the axes' names into a path or variable; `{{` and `}}` are braces. The settings' reader has checked the names."""
+    return text.format_map({"arch": target, **axes})
+
+
+def _unreadable(reason: str) -> tuple[str, str]:
+    return reason, "give LLVM bitcode or textual LLVM IR: clang -x hip --cuda-device-only -emit-llvm -fgpu-rdc"
 
 
 def _is_function(text: str) -> bool:
@@ -396,7 +427,7 @@ def _chip_fits(chip: str, target: str) -> bool:
 
 def _signature_fits(parameters: Sequence[str], result: str, found_parameters: Sequence[str], found_result: str) -> bool:
     def fits(declared: str, found: str) -> bool:
-        return found.partition(" ")[0] in _WIDTHS.get(declared, frozenset())
+        return found in _WIDTHS.get(declared, frozenset())
 
     return (
         len(parameters) == len(found_parameters)

@@ -171,6 +171,7 @@ def lower(
     *,
     debug_lines: bool,
     resolve_extern: Callable[[ExternCall], Sequence[str]],
+    dump_folder: Path | None = None,
 ) -> Lowered:
     """Trace and lower one specialization.
 
@@ -184,6 +185,8 @@ def lower(
         FlyDSL compile hints that override those of the launcher.
     resolve_extern
         Called for each call of an extern; returns the bitcode files to link.
+    dump_folder
+        Where FlyDSL writes the IR after each stage; it makes a folder of its own choice in it.
     """
     function, bound_self = jit_function._unwrap_jit_function(launcher)
     lowered = Lowered()
@@ -211,12 +214,15 @@ def lower(
             self._ktrace_names: dict[str, int] = {}
             self._explicit = uses_explicit_module
 
+    variables = {"FLYDSL_DEBUG_ENABLE_DEBUG_INFO": "1" if debug_lines else "0"}
+    if dump_folder is not None:
+        variables |= {"FLYDSL_DUMP_IR": "1", "FLYDSL_DUMP_DIR": str(dump_folder)}
     positional = [] if bound_self is None else [bound_self]
     original = jit_function.CompiledArtifact
     jit_function.CompiledArtifact = Capture
     try:
         with (
-            _environment({"FLYDSL_DEBUG_ENABLE_DEBUG_INFO": "1" if debug_lines else "0"}),
+            _environment(variables),
             CompilationContext.compile_hints(hints),
             _externs(resolve_extern),
         ):
@@ -285,11 +291,16 @@ def compile_hints(options: CompileOptions) -> dict[str, Any]:
     return {name: value for name, value in hints.items() if value is not None}
 
 
-def attach_fragment(hints: dict[str, Any], options: CompileOptions, link_libs: Sequence[str]) -> str:
-    """Return the `rocdl-attach-target{…}` pass for these hints and options, with the bitcode files to link."""
+def attach_fragment(target: str, hints: dict[str, Any], options: CompileOptions, link_libs: Sequence[str]) -> str:
+    """Return the `rocdl-attach-target{…}` pass for these hints and options, with the bitcode files to link.
+
+    FlyDSL's own passes know no generic targets: they compile for a member, and only the code generator is told the name.
+    """
     for fragment in get_backend().pipeline_fragments(compile_hints=hints):
         if fragment.startswith("rocdl-attach-target"):
-            attach = fragment if options.opt_level is None else re.sub(r"\bO=\d", f"O={options.opt_level}", fragment)
+            attach = re.sub(r"\bchip=\S+", f"chip={target}", fragment)
+            if options.opt_level is not None:
+                attach = re.sub(r"\bO=\d", f"O={options.opt_level}", attach)
             links = "".join(f" l={one}" for one in link_libs)
             return f"{attach[:-1]}{links}}}"
     msg = "FlyDSL's pipeline has no rocdl-attach-target pass"

@@ -230,7 +230,6 @@ class SpecializationBuild:
     host_object: str
     kernels: tuple[str, ...]
     kernel_arguments: dict[str, tuple[int, ...]]
-    options: dict[str, Any]
     source_file: str
     source_line: int
     seconds: float

@@ -15,7 +15,9 @@ import importlib.metadata
 import inspect
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 import types
 from dataclasses import dataclass, field
@@ -35,6 +37,7 @@ from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_json import argument_to_json
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
 from flydsl_build.errors import Fault, did_you_mean
+from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,11 +50,11 @@ __all__ = ["compile_module"]
 
 
 class _FaultError(Exception):
-    """Carries one fault to the place where faults are collected."""
+    """Carries faults to the place where they are collected."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__("\n".join(str(fault) for fault in faults))
+        self.faults = faults
 
 
 @dataclass(kw_only=True, slots=True)
@@ -105,23 +108,25 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         module = _import_author_module(job, settings)
         doc, names = module.__doc__, _public_names(module)
     except _FaultError as failed:
-        faults.append(failed.fault)
+        faults += failed.faults
     else:
         for specialization in job.specializations:
             progress(specialization.name)
             try:
                 one = _trace(module, specialization, job, settings, resolver)
             except _FaultError as failed:
-                faults.append(failed.fault)
+                faults += failed.faults
                 continue
             traced.append(one)
             faults += [fault for fault in resolver.check_linked(one.externs) if fault not in faults]
+        if not faults:
+            faults += resolver.check_joined([one.externs for one in traced])
         if not faults:
             with flydsl_adapter.mlir_context():
                 try:
                     objects, built = _emit(traced, job, settings)
                 except _FaultError as failed:
-                    faults.append(failed.fault)
+                    faults += failed.faults
     return JobResult(
         module=job.module,
         target=job.target,
@@ -535,15 +540,19 @@ def _trace(
     factory_parameters: tuple[ParameterInfo, ...] = ()
     if factory is not None:
         factory_parameters = tuple(_parameter(one, "constexpr") for one in inspect.signature(factory).parameters.values())
+    stages = tempfile.TemporaryDirectory(prefix="flydsl-build-stages-") if job.dump_ir else contextlib.nullcontext()
     try:
-        with captured_stderr() as output:
+        with captured_stderr() as output, stages as dump_folder:
             lowered = flydsl_adapter.lower(
                 launcher,
                 binding.values,
                 flydsl_adapter.compile_hints(options),
                 debug_lines=bool(options.debug_lines),
                 resolve_extern=functools.partial(resolver.resolve, use),
+                dump_folder=Path(dump_folder) if dump_folder else None,
             )
+            if dump_folder:
+                _dump(specialization, lowered, Path(dump_folder), job, settings)
     except TorchMissingError as error:
         raise _FaultError(
             Fault(
@@ -562,6 +571,10 @@ def _trace(
                 detail="\n".join(filter(None, [_explain(error, settings), output.text()])),
             )
         ) from None
+    if options.debug_lines:
+        # Line tables name files as the wheel's users would: no folder of the builder.
+        for root in settings.package_roots:
+            lowered.text = lowered.text.replace(f'"{os.path.realpath(root)}/', '"').replace(f'"{root}/', '"')
     return _Traced(
         specialization=specialization,
         launcher=launcher,
@@ -583,10 +596,10 @@ def _axes_of(one: _Traced) -> set[str]:
     return one.externs.axes | {name for name, _ in one.specialization.axes}
 
 
-def _group_key(hints: dict[str, Any], options: CompileOptions) -> str:
+def _group_key(target: str, hints: dict[str, Any], options: CompileOptions) -> str:
     """Name what keeps specializations apart: options that the back end takes for a whole module."""
     key = {
-        "attach": flydsl_adapter.attach_fragment(hints, options, ()),
+        "attach": flydsl_adapter.attach_fragment(target, hints, options, ()),
         "llvm": hints.get("llvm_options") or {},
         "debug": bool(options.debug_lines),
     }
@@ -594,10 +607,10 @@ def _group_key(hints: dict[str, Any], options: CompileOptions) -> str:
 
 
 def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[list[CodeObjectBuild], list[SpecializationBuild]]:
-    plain = _group_key({}, CompileOptions())
+    plain = _group_key(job.target, {}, CompileOptions())
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[_Traced]] = {}
     for one in traced:
-        key = _group_key(one.lowered.hints, one.specialization.options.for_target(job.target))
+        key = _group_key(job.target, one.lowered.hints, one.specialization.options.for_target(job.target))
         axes = tuple((name, value) for name, value in job.axes if name in _axes_of(one))
         groups.setdefault((key, axes), []).append(one)
     objects, built = [], []
@@ -656,17 +669,53 @@ def _join_group(members: list[_Traced], job: Job) -> tuple[ir.Module, list[_Join
 
 
 def _serialize(device: ir.Module, members: list[_Traced], job: Job, settings: WorkerSettings) -> bytes:
+    code, message = _generate(device, members, job, settings)
+    if code is not None:
+        return code
+    # Which of the joined specializations is it? Each is tried alone, for the message only.
+    guilty = [(members, message)]
+    if len(members) > 1:
+        alone = []
+        for one in members:
+            joined = device_module.join_gpu_modules([(one.specialization.name, ir.Module.parse(one.lowered.text))])
+            found, why = _generate(joined.module, [one], job, settings)
+            if found is None:
+                alone.append(([one], why))
+        guilty = alone or guilty
+    raise _FaultError(*(_code_generation_fault(some, job, settings, why) for some, why in guilty))
+
+
+def _attach(members: list[_Traced], job: Job) -> str:
     first = members[0]
     libs = list(dict.fromkeys(lib for one in members for lib in one.lowered.link_libs))
-    options = first.lowered.hints.get("llvm_options") or {}
-    attach = flydsl_adapter.attach_fragment(first.lowered.hints, first.specialization.options.for_target(job.target), libs)
+    return flydsl_adapter.attach_fragment(job.target, first.lowered.hints, first.specialization.options.for_target(job.target), libs)
+
+
+def _generate(device: ir.Module, members: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[bytes | None, str]:
+    """Return the code object, or None and what the code generator said."""
+    options = members[0].lowered.hints.get("llvm_options") or {}
     with captured_stderr() as output:
         try:
             with flydsl_adapter.llvm_options(options):
-                return device_module.serialize(device, attach=attach, toolkit=settings.toolkit.folder)
+                return device_module.serialize(device, attach=_attach(members, job), toolkit=settings.toolkit.folder), ""
         except Exception as error:  # noqa: BLE001 - whatever stops the code generator is shown
-            message = "\n".join(filter(None, [_explain(error, settings), output.text()]))
-            raise _FaultError(_code_generation_fault(members, job, settings, message)) from None
+            return None, "\n".join(filter(None, [_explain(error, settings), output.text()]))
+
+
+def _dump(specialization: Specialization, lowered: flydsl_adapter.Lowered, stages: Path, job: Job, settings: WorkerSettings) -> None:
+    """Write what the author asked to see of one specialization: FlyDSL's stages, the LLVM IR, the ISA, in files that sort."""
+    axes = [f"{name}-{value}" for name, value in job.axes]
+    folder = Path(job.dump_ir or ".", job.module, specialization.name, *axes, job.target)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = sorted(stages.rglob("*.mlir"))
+    for path in files:
+        shutil.copyfile(path, folder / path.name)
+    attach = flydsl_adapter.attach_fragment(job.target, lowered.hints, specialization.options.for_target(job.target), lowered.link_libs)
+    with flydsl_adapter.mlir_context(), flydsl_adapter.llvm_options(lowered.hints.get("llvm_options") or {}):
+        joined = device_module.join_gpu_modules([(specialization.name, ir.Module.parse(lowered.text))])
+        (folder / f"{len(files):02d}_llvm_ir.ll").write_text(device_module.llvm_ir(joined.module), encoding="utf-8")
+        text = device_module.assembly(joined.module, attach=attach, toolkit=settings.toolkit.folder)
+        (folder / f"{len(files) + 1:02d}_isa.s").write_text(text, encoding="utf-8")
 
 
 def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSettings, message: str) -> Fault:
@@ -680,6 +729,9 @@ def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSet
             "install ROCm, the rocm_sdk wheels, triton or Debian's rocm-device-libs in the build environment, or set "
             "rocm-path. Searched: " + "; ".join(settings.toolkit.trace)
         )
+    elif parse_target(job.target, where="").is_generic:
+        what = f"{names}: the generic target {job.target} cannot express it"
+        fix = "leave the generic target out of its archs, and build it for the members it should run on"
     return Fault(where=_place(members[0].specialization, job.target), what=what, fix=fix, detail=message)
 
 
@@ -705,7 +757,6 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         host_object=host_object,
         kernels=tuple(kernels[kernel] for kernel in host.kernels),
         kernel_arguments={kernels[kernel]: sizes for kernel, sizes in host.kernel_argument_sizes.items()},
-        options=one.specialization.options.for_target(job.target).to_json(),
         source_file=_relative(code.co_filename, settings.package_roots),
         source_line=code.co_firstlineno,
         seconds=one.seconds,

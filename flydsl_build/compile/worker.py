@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from flydsl_build.compile.jobs import Job, Toolkit, WorkerSettings
 from flydsl_build.compile.torch_stand_in import install_torch_stand_in
+from flydsl_build.targets import parse_target
 
 __all__ = ["main"]
 
@@ -33,7 +34,8 @@ def _set_environment(settings: WorkerSettings) -> None:
     target = settings.target
     os.environ.pop("HSA_OVERRIDE_GFX_VERSION", None)
     # Both: with one alone, half of FlyDSL believes in gfx942.
-    os.environ["ARCH"] = os.environ["FLYDSL_GPU_ARCH"] = target
+    # A generic target is compiled as one of its members, up to the code generator.
+    os.environ["ARCH"] = os.environ["FLYDSL_GPU_ARCH"] = parse_target(target, where="target").chip
     os.environ["COMPILE_ONLY"] = "1"
     os.environ["FLYDSL_RUNTIME_ENABLE_CACHE"] = "0"
     os.environ.update(settings.env)

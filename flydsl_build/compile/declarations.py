@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Call the author's function that declares kernels, in a process of its own: the project's modules are imported there only.
+
+Also run as `python -c "from flydsl_build.compile.declarations import main; …"`, which is the child's end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build.compile.pool import worker_environment
+from flydsl_build.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["collect_declarations", "main"]
+
+_PLACE = "tool.flydsl-build.kernels-from"
+
+
+def collect_declarations(reference: str, *, package_roots: Sequence[str], project: Path, timeout: float) -> list[Any]:
+    """Return the `[key, table]` pairs that the function `reference` declares, as JSON values.
+
+    Parameters
+    ----------
+    reference
+        `module:function`; called without arguments, in the project's folder.
+
+    Raises
+    ------
+    ConfigError
+        The function cannot be imported, raises, or yields what TOML could not say.
+    """
+    here = str(Path(__file__).resolve().parents[2])
+    code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.compile.declarations import main; sys.exit(main())"
+    request = json.dumps({"reference": reference, "roots": list(package_roots)})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=request,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=project,
+            env=worker_environment(os.environ),
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            Fault(where=_PLACE, what=f"{reference} took longer than {timeout:g} s", fix="look for a loop that does not end, or raise `timeout`")
+        ) from None
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
+    except ValueError:
+        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": done.stderr[-4000:]}
+    if "fault" in answer:
+        raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix="correct the function", detail=answer["detail"]))
+    pairs: list[Any] = answer["pairs"]
+    return pairs
+
+
+def main() -> int:
+    """Answer one request on standard input with one line on standard output."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.dont_write_bytecode = True
+    request = json.loads(sys.stdin.read())
+    sys.path[:0] = request["roots"]
+    channel.write("\n" + json.dumps(_answer(request["reference"], request["roots"])))
+    channel.close()
+    return 0
+
+
+def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
+    module, _, name = reference.partition(":")
+    try:
+        function: Any = importlib.import_module(module)
+        for part in name.split("."):
+            function = getattr(function, part)
+        found = function()
+        if isinstance(found, Mapping):
+            found = found.items()
+        if not isinstance(found, Iterable) or isinstance(found, str):
+            return {"fault": f"{reference} returned {type(found).__name__}, not a dict and not (key, table) pairs", "detail": ""}
+        pairs = [list(pair) if isinstance(pair, tuple | list) else pair for pair in found]
+        json.dumps(pairs, allow_nan=False)
+    except Exception as error:  # noqa: BLE001 - an author's function may raise anything
+        frames = [
+            f"{os.path.relpath(frame.filename, root)}:{frame.lineno}: {frame.line}"
+            for frame in traceback.extract_tb(error.__traceback__)
+            for root in roots
+            if os.path.realpath(frame.filename).startswith(os.path.realpath(root) + os.sep)
+        ]
+        return {"fault": f"{reference} failed: {type(error).__name__}: {error}", "detail": "\n".join(frames)}
+    return {"pairs": pairs}

@@ -96,6 +96,7 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
         if more:
             _say(f"compiling {len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
             results += run_jobs(more, pool)
+        _check_references(results, settings, placements, project)
         for warning in dict.fromkeys(warning for result in results for warning in result.warnings):
             _say(f"warning: {warning}")
         modules = [
@@ -202,6 +203,25 @@ def _placements(specializations: Sequence[Specialization], project: Project) -> 
             placements[one.module] = placement
     faults.raise_if_any(BuildError)
     return placements
+
+
+def _check_references(results: Sequence[JobResult], settings: Settings, placements: dict[str, Placement], project: Project) -> None:
+    """Refuse init functions and selectors that could be imported here and will not be where the wheel is installed."""
+    faults = FaultCollector()
+    named = {init: f"init function {init}" for result in results for built in result.code_objects for init in built.init}
+    named |= {axis.select: f"{axis.where}.select, {axis.select}" for axis in settings.axes if axis.select}
+    for reference, where in named.items():
+        module = reference.partition(":")[0]
+        path = Path(*module.split("."))
+        if module in placements:
+            what = f"it is in {module}, which is declared: in the wheel a stub that has its launchers alone takes the place of its source"
+            faults.add(where, what, "move it to a module without kernels that are declared")
+        elif place_module(module, project.build_lib) is None and any(
+            Path(root, source).is_file() for root in project.package_roots for source in (path.with_suffix(".py"), path / "__init__.py")
+        ):
+            what = f"its module {module} is in the project, but not among those that setuptools installs"
+            faults.add(where, what, "add it to [tool.setuptools] packages or py-modules")
+    faults.raise_if_any(BuildError)
 
 
 def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:

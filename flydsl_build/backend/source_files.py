@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["extern_files"]
 
-_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+# A literal brace, or placeholders; several in a row are one, because `**` means folders to glob.
+_BRACES = re.compile(r"(\{\{|\}\})|(?:\{[^{}]*\})+")
 
 
 def extern_files(settings: Settings, project: Path) -> list[str]:
@@ -27,9 +28,9 @@ def extern_files(settings: Settings, project: Path) -> list[str]:
     texts += list(settings.env.values())
     found: dict[str, None] = {}
     for text in texts:
-        if not text or text.startswith(("/", "..")) or "\0" in text:
+        if text.startswith("/") or "\0" in text or not set(text.split("/")).isdisjoint({"..", "."}) or not text.strip("/"):
             continue
-        pattern = _PLACEHOLDER.sub("*", glob.escape(text))
+        pattern = _BRACES.sub(lambda match: match[1][0] if match[1] else "*", glob.escape(text))
         for path in sorted(project.glob(pattern)):
             if path.is_file():
                 found[path.relative_to(project).as_posix()] = None

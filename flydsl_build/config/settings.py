@@ -398,6 +398,7 @@ def _kernel(key: str, table: TableReader, axes: tuple[AxisTable, ...]) -> Kernel
         "params": _choice_tables(table, "params"),
         "constexpr": _choice_tables(table, "constexpr"),
         "args": _argument_tables(table),
+        "returns": _returns(table),
         "options": _options(table),
         "axes": _kernel_axes(table, axes),
         "sets": tuple(_parameter_set(each) for each in _set_tables(table)),
@@ -424,6 +425,7 @@ def _parameter_set(table: TableReader) -> ParameterSet:
         params=_choice_tables(table, "params"),
         constexpr=_choice_tables(table, "constexpr"),
         args=_argument_tables(table),
+        returns=_returns(table),
         archs=_archs(table),
         options=_options(table),
     )
@@ -437,6 +439,21 @@ def _choice_tables(table: TableReader, key: str) -> tuple[Mapping[str, tuple[Pla
 def _argument_tables(table: TableReader) -> tuple[Mapping[str, Any], ...] | None:
     tables = table.tables_at("args")
     return None if tables is None else tuple(each.argument_texts() for each in tables)
+
+
+def _returns(table: TableReader) -> tuple[str, ...] | None:
+    names = table.strings("returns")
+    if names is None:
+        return None
+    if not names and not table.table["returns"]:
+        table.reject("returns", "the list is empty", 'name what the factory returns, such as ["fwd", "bwd"], or remove it')
+    elif len(names) < len(table.table["returns"]) and all(isinstance(name, str) and name.strip() for name in table.table["returns"]):
+        table.reject("returns", "a name stands in the list twice", "name each launcher once")
+    for name in names:
+        # They become attributes of the stub's objects and parts of names.
+        if not is_name(name) or name.startswith("__"):
+            table.reject("returns", f'"{name}" is not a Python name', "write names such as fwd")
+    return names
 
 
 def _kernel_axes(table: TableReader, axes: tuple[AxisTable, ...]) -> tuple[str, ...] | None:

@@ -155,6 +155,9 @@ class ParameterSet:
     )
     """Argument types, as in the kernel's own `args`."""
 
+    returns: tuple[str, ...] | None = field(default=None, metadata=toml_key("returns", STRINGS, default="the kernel's"))
+    """Names of the launchers that the factory returns for this set."""
+
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the kernel's"))
     """Targets of this set alone."""
 
@@ -191,7 +194,12 @@ class KernelTable:
     params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
         default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the attribute is a launcher")
     )
-    """Arguments of the factory that returns the launcher; lists as in `constexpr`. A list of tables joins the products of each."""
+    """Arguments of the factory that returns the launcher; lists as in `constexpr`. A list of tables joins the products of each.
+    What has a default may be left out."""
+
+    returns: tuple[str, ...] = field(default=(), metadata=toml_key("returns", STRINGS, default="the factory returns one launcher"))
+    """Names of the launchers that the factory returns: of the items of a tuple in order, the keys of a dict, or the attributes of an
+    object, whose class may be the factory. `args` then has a table for each name; `constexpr` holds for those that have the parameter."""
 
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the package's"))
     """Targets of this kernel, instead of the package's. A config setting or environment variable narrows them to those in both."""

@@ -39,6 +39,7 @@ class _Declaration:
     params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None
     constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...]
     args: tuple[Mapping[str, ArgumentText], ...]
+    returns: tuple[str, ...]
     where: str
     args_where: str
     targets: tuple[str, ...]
@@ -61,10 +62,10 @@ def expand(settings: Settings) -> tuple[Specialization, ...]:
     faults = FaultCollector()
     found: list[Specialization] = []
     for kernel in settings.kernels:
+        declarations = list(_declarations(kernel, settings))
+        _check_mixed_returns(declarations, faults)
         own = [
-            specialization
-            for declaration in _declarations(kernel, settings)
-            for specialization in _specializations(declaration, settings.axes, faults)
+            specialization for declaration in declarations for specialization in _specializations(declaration, settings.axes, faults)
         ]
         _check_repeated(own, faults)
         found += own
@@ -109,6 +110,7 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
             params=kernel.params,
             constexpr=kernel.constexpr,
             args=kernel.args,
+            returns=kernel.returns,
             where=kernel.where,
             args_where=kernel.where,
             targets=targets,
@@ -119,6 +121,7 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
         params=kernel.params if own.params is None else own.params,
         constexpr=kernel.constexpr if own.constexpr is None else own.constexpr,
         args=kernel.args if own.args is None else own.args,
+        returns=kernel.returns if own.returns is None else own.returns,
         where=own.where,
         args_where=kernel.where if own.args is None else own.where,
         targets=targets,
@@ -127,17 +130,19 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
 
 
 def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], faults: FaultCollector) -> list[Specialization]:
-    """Return the product of a declaration: params outermost, then constexpr, argument tables and axes."""
+    """Return the product of a declaration: params outermost, then constexpr, returned launchers, argument tables and axes."""
     used = _axes_used(declaration, axes)
-    if not _check_names(declaration, used, faults):
+    right = _check_returns(declaration, faults)
+    if not _check_names(declaration, used, faults) or not right:
         return []
     every_params: Sequence[_Values | None] = [None] if declaration.params is None else _products(declaration.params)
     found = []
     # The same text with the same placeholders makes the same fault in every product.
     reported: set[str] = set()
-    for params, constexpr, (index, table), combination in itertools.product(
+    for params, constexpr, element, (index, table), combination in itertools.product(
         every_params,
         _products(declaration.constexpr),
+        declaration.returns or (None,),
         enumerate(declaration.args),
         list(itertools.product(*(axis.values for axis in used))),
     ):
@@ -145,14 +150,21 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
         values = {**dict(params or ()), **dict(constexpr), **dict(axis_values)}
         several = len(declaration.args) > 1
         where = f"{declaration.args_where}.args" + (f"[{index}]" if several else "")
-        args = _arguments(table, values, where, faults, reported)
+        texts: ArgumentText = table
+        if element is not None:
+            texts, where = table.get(element, {}), f"{where}.{quote_key(element)}"
+        assert isinstance(texts, Mapping)
+        args = _arguments(texts, values, where, faults, reported)
+        words = [*([] if element is None else [element]), *([f"args{index}"] if several else []), *combination]
         found.append(
             Specialization(
-                name=_readable_name(declaration.kernel.attribute, params or (), constexpr, index if several else None, axis_values),
+                name=_readable_name(declaration.kernel.attribute, (*(params or ()), *constexpr), words),
                 module=declaration.kernel.module,
                 attribute=declaration.kernel.attribute,
                 where=declaration.where,
                 params=params,
+                element=element,
+                returns=declaration.returns,
                 constexpr=constexpr,
                 args=args,
                 targets=declaration.targets,
@@ -184,6 +196,50 @@ def _texts(table: Mapping[str, ArgumentText]) -> Iterator[str]:
             yield from _texts(value)
 
 
+def _check_mixed_returns(declarations: list[_Declaration], faults: FaultCollector) -> None:
+    """Record sets of which some return one launcher and others several: the stub has one factory for all."""
+    first = next((each for each in declarations if each.returns), None)
+    plain = [each for each in declarations if not each.returns]
+    if first is not None and plain:
+        faults.add(
+            f"{plain[0].where}.returns",
+            f"missing, but {first.where} has it",
+            'the factory returns one launcher for all sets, or named ones for all: add returns = ["…"]',
+        )
+
+
+def _check_returns(declaration: _Declaration, faults: FaultCollector) -> bool:
+    """Record `returns` without a factory, and `args` that are not by returned launcher."""
+    returns = declaration.returns
+    if not returns:
+        return True
+    right = True
+    if declaration.params is None:
+        faults.add(
+            f"{declaration.where}.returns",
+            "there are no `params`, so nothing is called that could return launchers",
+            "add params = { … } with the arguments of the factory; params = {} if it takes none",
+        )
+        right = False
+    for index, table in enumerate(declaration.args):
+        where = f"{declaration.args_where}.args" + (f"[{index}]" if len(declaration.args) > 1 else "")
+        for name, texts in table.items():
+            example = f'args = {{ {returns[0]} = {{ {name} = "f32[M, N]" }} }}'
+            if name not in returns:
+                fix = did_you_mean(name, returns) if isinstance(texts, Mapping) else f"write a table for each returned launcher: {example}"
+                faults.add(f"{where}.{quote_key(name)}", f"{name} is not among the returned launchers", fix)
+            elif isinstance(texts, str):
+                faults.add(
+                    f"{where}.{quote_key(name)}",
+                    f'found the string "{texts}"',
+                    f'write a table with the argument types of {name}: {name} = {{ A = "f32[M, N]" }}',
+                )
+            else:
+                continue
+            right = False
+    return right
+
+
 def _check_names(declaration: _Declaration, axes: list[AxisTable], faults: FaultCollector) -> bool:
     """Record names that stand for two things in one declaration."""
     kinds: list[tuple[str, set[str]]] = [
@@ -196,7 +252,8 @@ def _check_names(declaration: _Declaration, axes: list[AxisTable], faults: Fault
         for name in sorted(names & others):
             faults.add(f"{declaration.where}.{other}.{name}", f"{name} is also in {kind}", f"{{{name}}} could mean either; rename one")
             right = False
-    constexpr = kinds[1][1]
+    # Of several returned launchers, one may have as an argument what another has as constexpr.
+    constexpr = set() if declaration.returns else kinds[1][1]
     for name in sorted(constexpr & {name for table in declaration.args for name in table}):
         faults.add(f"{declaration.where}.constexpr.{name}", f"{name} is also in args", "a parameter is either an argument or constexpr")
         right = False
@@ -294,6 +351,7 @@ def _identity(specialization: Specialization) -> str:
     return repr(
         (
             None if specialization.params is None else sorted(specialization.params, key=_first),
+            specialization.element,
             sorted(specialization.constexpr, key=_first),
             sorted(((name, format_argument(each)) for name, each in specialization.args), key=_first),
             sorted(specialization.axes, key=_first),
@@ -308,19 +366,18 @@ def _first(pair: tuple[str, object]) -> str:
 def _describe(specialization: Specialization) -> str:
     values = [*(specialization.params or ()), *specialization.constexpr, *specialization.axes]
     words = ", ".join(f"{name}={value!r}" for name, value in values)
-    return specialization.attribute + (f"({words})" if values else "")
+    return specialization.attribute + (f"({words})" if values else "") + (f" {specialization.element}" if specialization.element else "")
 
 
 # Names
 
 
-def _readable_name(attribute: str, params: _Values, constexpr: _Values, index: int | None, axes: tuple[tuple[str, str], ...]) -> str:
-    """Return a name from the values, which may be too long or not unique yet."""
-    parts = [attribute.replace(".", "_"), *(_name_part(name, value) for name, value in (*params, *constexpr))]
-    if index is not None:
-        parts.append(f"args{index}")
-    parts += [value for _, value in axes]
-    return _file_safe("-".join(parts))
+def _readable_name(attribute: str, values: _Values, words: list[str]) -> str:
+    """Return a name from params and constexpr values and what else tells specializations apart.
+
+    It may be too long or not unique yet.
+    """
+    return _file_safe("-".join([attribute.replace(".", "_"), *(_name_part(name, value) for name, value in values), *words]))
 
 
 def _name_part(name: str, value: PlainValue) -> str:

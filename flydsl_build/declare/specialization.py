@@ -31,6 +31,10 @@ class Specialization:
         The place of the declaration, for messages.
     params
         The arguments of the factory; None if the attribute is a launcher itself.
+    element
+        Which of the launchers that the factory returns; None if it returns one.
+    returns
+        The names of all of them, in order.
     constexpr
         The values of constexpr parameters.
     args
@@ -48,6 +52,8 @@ class Specialization:
     attribute: str
     where: str
     params: tuple[tuple[str, PlainValue], ...] | None = None
+    element: str | None = None
+    returns: tuple[str, ...] = ()
     constexpr: tuple[tuple[str, PlainValue], ...] = ()
     args: tuple[tuple[str, ArgumentType], ...] = ()
     targets: tuple[str, ...] = ()
@@ -67,6 +73,8 @@ class Specialization:
             "attribute": self.attribute,
             "where": self.where,
             "params": None if self.params is None else dict(self.params),
+            "element": self.element,
+            "returns": list(self.returns),
             "constexpr": dict(self.constexpr),
             "args": {name: argument_to_json(argument) for name, argument in self.args},
             "targets": list(self.targets),
@@ -83,6 +91,8 @@ class Specialization:
             attribute=data["attribute"],
             where=data["where"],
             params=None if data["params"] is None else _pairs(data["params"]),
+            element=data["element"],
+            returns=tuple(data["returns"]),
             constexpr=_pairs(data["constexpr"]),
             args=tuple((name, argument_from_json(argument)) for name, argument in data["args"].items()),
             targets=tuple(data["targets"]),

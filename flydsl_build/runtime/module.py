@@ -466,8 +466,10 @@ class ModuleHandle:
                 except Exception as error:
                     msg = f"{where} raised {type(error).__name__}: {error}"
                     raise InitError(msg) from error
-                if isinstance(result, int) and not isinstance(result, bool) and result:
-                    msg = f"{where} returned {result}"
+                # Also numpy's integers and the like; True is no status.
+                status = result is not None and not isinstance(result, bool) and hasattr(result, "__index__") and result.__index__()
+                if status:
+                    msg = f"{where} returned {status}"
                     raise InitError(msg)
 
     def _init_function(self, name: str) -> Callable[[int], Any]:

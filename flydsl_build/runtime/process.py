@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["debug", "driver_lock", "take_turn"]
 
 Turn = tuple[object, int]
+_LOOK_AGAIN = 0.25  # seconds
 
 
 class _Process:
@@ -46,18 +47,37 @@ def driver_lock() -> RLock:
     return _process().driver_lock
 
 
-def _would_deadlock(process: _Process, turn: Turn, me: int) -> bool:
-    """Follow who waits for whom: two init functions in two threads can need each other's module."""
+def _import_lock_owner(thread: int) -> int | None:
+    """Return the thread that holds the import lock which `thread` waits for, None if it waits for none.
+
+    The table is importlib's own, with which it finds deadlocks among import locks: a lock in Python 3.11, a list of locks from
+    3.12 on. It is private; where it is not found, such a deadlock is not either.
+    """
+    blocking = getattr(sys.modules.get("_frozen_importlib"), "_blocking_on", {}).get(thread)
+    locks = [blocking] if hasattr(blocking, "owner") else list(blocking or ())
+    return getattr(locks[-1], "owner", None) if locks else None
+
+
+def _why_deadlock(process: _Process, turn: Turn, me: int) -> str:
+    """Follow who waits for whom; return why waiting for the turn would never end, or an empty string.
+
+    Two init functions in two threads can need each other's module, and an init function can import what this thread imports.
+    """
+    if process.owner[turn] == me:
+        return "is called from its own init function"
+    how = "and another module wait for each other's init function"
     seen: set[int] = set()
-    while turn in process.owner:
-        owner = process.owner[turn]
-        if owner == me:
-            return True
-        if owner in seen or owner not in process.waiting:
-            return False
+    owner: int | None = process.owner[turn]
+    while owner is not None and owner not in seen:
         seen.add(owner)
-        turn = process.waiting[owner]
-    return False
+        if owner in process.waiting:
+            owner = process.owner.get(process.waiting[owner])
+        else:
+            owner = _import_lock_owner(owner)
+            how = "is called by an import that its init function, in another thread, waits for"
+        if owner == me:
+            return how
+    return ""
 
 
 def take_turn(module: object, device: int, name: str, done: Callable[[], bool], work: Callable[[], None]) -> None:
@@ -81,14 +101,13 @@ def take_turn(module: object, device: int, name: str, done: Callable[[], bool], 
     turn, me = (module, device), get_ident()
     with condition:
         while turn in process.owner:
-            if _would_deadlock(process, turn, me):
-                owner = process.owner[turn]
-                how = "is called from its own init function" if owner == me else "and another module wait for each other's init function"
+            if how := _why_deadlock(process, turn, me):
                 msg = f"{name} {how} on device {device}: a kernel cannot be launched before the init functions of its module are done"
                 raise LoadError(msg)
             process.waiting[me] = turn
             try:
-                condition.wait()
+                # Nobody notifies when the owner begins to wait for an import lock, so look again.
+                condition.wait(_LOOK_AGAIN)
             finally:
                 del process.waiting[me]
         if done():

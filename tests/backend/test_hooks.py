@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PEP 517 and PEP 660 hooks, as front ends call them: https://peps.python.org/pep-0517/, https://peps.python.org/pep-0660/."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_end import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
+
+SETUPTOOLS = "setuptools>=77"
+BUILD = [SETUPTOOLS, "jinja2>=3.1", "flydsl>=0.5,<0.6"]
+REQUIRES = ["get_requires_for_build_wheel", "get_requires_for_build_sdist", "get_requires_for_build_editable"]
+# Before get_requires, an isolated build environment has what build-system.requires names, and nothing else.
+NOTHING_BUT_US = ["setuptools", "jinja2", "flydsl", "torch"]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A copy of the tiny project."""
+    return copy_project(PACKAGES / "tiny", tmp_path / "tiny")
+
+
+def files(project: Path) -> dict[str, bytes]:
+    """Return the project's files without what setuptools leaves in every project."""
+    paths = [path for path in project.rglob("*") if path.is_file()]
+    relative = {path.relative_to(project).as_posix(): path for path in paths}
+    return {name: path.read_bytes() for name, path in relative.items() if ".egg-info/" not in name}
+
+
+def linker(folder: Path, words: str) -> Path:
+    """Make an executable that says that it is some linker."""
+    folder.mkdir()
+    tool = folder / "ld.lld"
+    tool.write_text(f"#!/bin/sh\necho '{words}'\n")
+    tool.chmod(0o755)
+    return tool
+
+
+# --- requirements -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", [[], NOTHING_BUT_US], ids=["all installed", "nothing installed"])
+def test_requirements(tiny: Path, tmp_path: Path, hidden: list[str]) -> None:
+    linker(tmp_path / "bin", "LLD 19.1.7 (compatible with GNU linkers)")
+    env = {"PATH": str(tmp_path / "bin")}
+    answers = {hook: call_hook(tiny, hook, None, hidden=hidden, env=env) for hook in REQUIRES}
+    assert {hook: answer.value for hook, answer in answers.items()} == dict(zip(REQUIRES, [BUILD, [SETUPTOOLS], [SETUPTOOLS]], strict=True))
+    for answer in answers.values():
+        assert not {"flydsl", "jinja2", "torch"} & answer.imported
+        # Asked for its version, no more.
+        assert {Path(command[0]).name for command in answer.spawned} <= {"ld.lld"}
+
+
+@pytest.mark.skipif(Path("/opt/rocm/llvm/bin/ld.lld").exists(), reason="ROCm's linker cannot be hidden")
+@pytest.mark.parametrize("words", [None, "GNU ld 2.42"], ids=["no linker", "another linker of that name"])
+def test_ziglang_is_asked_for_where_no_lld_is(tiny: Path, tmp_path: Path, words: str | None) -> None:
+    if words:
+        linker(tmp_path / "bin", words)
+    env = {"PATH": str(tmp_path / "bin"), "ROCM_PATH": "/no/rocm", "HIP_PATH": "/no/hip"}
+    # A machine without the package, too: isolated builds start without it.
+    answer = call_hook(tiny, "get_requires_for_build_wheel", None, hidden=["ziglang", "_rocm_sdk_core", "_rocm_sdk_devel"], env=env)
+    assert answer.value == [*BUILD, "ziglang>=0.13"]
+
+
+def test_ziglang_is_not_asked_for_with_a_linker_of_the_author(tiny: Path, tmp_path: Path) -> None:
+    tool = linker(tmp_path / "bin", "LLD 20.1.0")
+    env = {"PATH": "/nowhere", "ROCM_PATH": "/no/rocm", "HIP_PATH": "/no/hip"}
+    hidden = ["ziglang", "_rocm_sdk_core", "_rocm_sdk_devel"]
+    answer = call_hook(tiny, "get_requires_for_build_wheel", {"lld": str(tool)}, hidden=hidden, env=env)
+    assert answer.value == BUILD
+
+
+@pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "build_wheel"])
+def test_no_archs_is_told_before_anything_is_installed(tiny: Path, tmp_path: Path, hook: str) -> None:
+    settings = tiny / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('archs = ["gfx942"]\n', ""))
+    answer = call_hook(tiny, hook, *([tmp_path] if hook == "build_wheel" else []), None, ok=False)
+    assert answer.status == 1
+    assert "Traceback" not in answer.output
+    assert "archs" in answer.output
+    assert "FLYDSL_BUILD_ARCHS" in answer.output
+
+
+# --- metadata -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["wheel", "editable"])
+def test_metadata_compiles_nothing(tiny: Path, tmp_path: Path, tiny_wheel: Path, kind: str) -> None:
+    # Neither targets, nor a module that can be imported, nor a compiler is needed to tell name and version.
+    settings = tiny / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('archs = ["gfx942"]\n', ""))
+    (tiny / "tiny_kernels" / "negate.py").write_text("raise SystemError('imported')\n")
+    before = files(tiny)
+    out = tmp_path / "metadata"
+    out.mkdir()
+    env = {"PATH": "/nowhere"}
+    answer = call_hook(tiny, f"prepare_metadata_for_build_{kind}", out, None, env=env, hidden=["jinja2", "flydsl", "torch"])
+    assert answer.value == "tiny_kernels-1.0.dist-info"
+    assert (out / answer.value / "METADATA").read_bytes() == members(tiny_wheel)[f"{answer.value}/METADATA"]
+    assert answer.spawned == []
+    assert "build_flydsl" not in answer.output
+    assert files(tiny) == before
+
+
+def test_prepared_metadata_may_be_handed_back(tiny: Path, tmp_path: Path, tiny_wheel: Path) -> None:
+    out = tmp_path / "metadata"
+    out.mkdir()
+    name = call_hook(tiny, "prepare_metadata_for_build_wheel", out, {}).value
+    answer = call_hook(tiny, "build_wheel", tmp_path, {}, out / name)
+    other = tmp_path / answer.value
+    assert members(other) == members(tiny_wheel)
+    assert other.read_bytes() == tiny_wheel.read_bytes()
+    # A worker for the one target, and the linker.
+    assert [command for command in answer.spawned if "flydsl_build.compile.worker" in command] != []
+
+
+# --- editable -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["flat", "src"])
+def test_editable_leaves_the_sources(tiny: Path, tmp_path: Path, layout: str) -> None:
+    root = tiny
+    if layout == "src":
+        root = tiny / "src"
+        root.mkdir()
+        (tiny / "tiny_kernels").rename(root / "tiny_kernels")
+        settings = tiny / "pyproject.toml"
+        settings.write_text(settings.read_text().replace("[tool.setuptools]", '[tool.setuptools]\npackage-dir = { "" = "src" }'))
+    before = files(tiny)
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    answer = call_hook(tiny, "build_editable", dist, None, None, hidden=["flydsl", "jinja2"])
+    assert answer.value == "tiny_kernels-1.0-0.editable-py3-none-any.whl"
+    lines = [line for line in answer.output.splitlines() if line.startswith("flydsl-build:")]
+    assert lines == ["flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them"]
+    assert answer.spawned == []
+    assert files(tiny) == before
+    content = members(dist / answer.value)
+    assert not [name for name in content if "_flydsl" in name or name.endswith("negate.py")]
+    where = b"".join(data for name, data in content.items() if name.endswith((".pth", ".py"))).decode()
+    assert str(root) in where
+
+
+def test_editable_install_imports_the_source(tiny: Path, tmp_path: Path) -> None:
+    answer = call_hook(tiny, "build_editable", tmp_path, None, None)
+    site = unpack(tmp_path / "site", tmp_path / answer.value)
+    script = """
+import importlib.util, site
+site.addsitedir(argument)
+print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
+"""
+    assert run_script(script, argument=str(site)) == str(tiny / "tiny_kernels" / "negate.py")
+
+
+# --- settings -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "env"),
+    [
+        ({"archs": "gfx942"}, {}),
+        ({"archs": ["gfx942"]}, {"FLYDSL_BUILD_ARCHS": "gfx950"}),  # `-C` wins; a front end may give a list
+        ({}, {"FLYDSL_BUILD_ARCHS": "gfx942"}),
+    ],
+    ids=["-C", "-C over environment", "environment"],
+)
+def test_narrower_archs(tmp_path: Path, config: dict[str, Any], env: dict[str, str], hip_library: Path) -> None:
+    project = copy_project(PACKAGES / "second", tmp_path / "second")
+    wheel = tmp_path / call_hook(project, "build_wheel", tmp_path, config, env=env).value
+    facts = manifest(wheel, "space/_flydsl_halve/halve.json")
+    assert facts["targets"] == ["gfx942"]
+    (unit,) = facts["units"]
+    assert list(unit["code_objects"]) == ["gfx942"]
+    assert members(wheel)["space/_flydsl_halve/halve.hipfb"].count(b"amdgcn-amd-amdhsa--gfx") == 1
+    script = """
+try:
+    import space.halve
+except ImportError as error:
+    print(json.dumps(str(error)))
+"""
+    text = run_script(script, site=unpack(tmp_path / "site", wheel), hip=hip_library, targets="gfx1100")
+    assert text == (
+        "space.halve: device 0 is gfx1100, and second-kernels 0.3 has code only for gfx942\n"
+        "    -> install a wheel of second-kernels that was built for gfx1100, or build one with -C archs=gfx942,gfx1100"
+    )
+
+
+def test_wider_archs(tmp_path: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "tiny")
+    wheel = tmp_path / call_hook(project, "build_wheel", tmp_path, {"archs": "gfx1201, gfx950;gfx942"}).value
+    facts = manifest(wheel, "tiny_kernels/_flydsl/negate.json")
+    assert facts["targets"] == ["gfx1201", "gfx950", "gfx942"]
+
+
+# --- real front ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_python_m_build(tiny: Path, tmp_path: Path, tiny_wheel: Path) -> None:
+    pytest.importorskip("build")
+    dist = tmp_path / "dist"
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(tiny)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(path.name for path in dist.iterdir()) == ["tiny_kernels-1.0.tar.gz", tiny_wheel.name]
+    assert members(dist / tiny_wheel.name) == members(tiny_wheel)
+
+
+def test_pip_install_target(tiny: Path, tmp_path: Path, tiny_wheel: Path) -> None:
+    site = tmp_path / "site"
+    words = ["install", "--no-build-isolation", "--no-deps", "--no-compile", "--quiet", "--target", str(site), str(tiny)]
+    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(tiny_wheel) as archive:
+        expected = {name: archive.read(name) for name in archive.namelist() if name.startswith("tiny_kernels/")}
+    installed = {path.relative_to(site).as_posix(): path.read_bytes() for path in (site / "tiny_kernels").rglob("*") if path.is_file()}
+    assert installed == expected

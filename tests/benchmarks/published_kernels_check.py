@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs kernels of the wheel that `published_kernels.py` makes, small, against numpy.
+
+    python tests/benchmarks/published_kernels_check.py TARGET [CASE …]
+
+Needs the wheel installed, numpy, and a device of that target, or an emulator of it whose memory is the process's own: the
+arrays are numpy's. Nothing of FlyDSL, torch or flydsl-build is imported. Prints one line a case; ends with 1 if a value is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CDNA = ("gfx942", "gfx950")
+RDNA = ("gfx1100", "gfx1201")
+ALL = CDNA + RDNA
+EPSILON = 1e-5
+ROWS = 2
+COLUMNS = 1024
+
+Result = tuple[np.ndarray, np.ndarray, float]
+"""What came, what should have, and how much they may differ."""
+
+random = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return random.standard_normal(shape, dtype=np.float32)
+
+
+class BFloat16:
+    """An array of bfloat16, which numpy has no dtype for: 16-bit words that say what they are, as ml_dtypes' arrays do.
+
+    The run time takes the words for bfloat16 because of the dtype's name; a plain uint16 array it refuses.
+    """
+
+    class dtype:  # noqa: N801 - what the attribute of an array is called
+        name = "bfloat16"
+
+    def __init__(self, values: np.ndarray) -> None:
+        bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+        # Round to nearest, ties to even.
+        self.words = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self.words.__array_interface__ | {"typestr": "<V2", "descr": [("", "<V2")]}
+
+    def float(self) -> np.ndarray:
+        return (self.words.astype(np.uint32) << 16).view(np.float32)
+
+
+def refused(launcher: Callable[..., Any], *arguments: Any) -> None:
+    """Check that a call is refused before anything runs."""
+    try:
+        launcher(*arguments)
+    except (TypeError, ValueError):
+        return
+    raise AssertionError(f"{launcher} took arguments of the wrong dtype")
+
+
+def normalize(x: np.ndarray) -> np.ndarray:
+    """Divide by the root of the mean square, in double."""
+    wide = x.astype(np.float64)
+    return wide / np.sqrt((wide**2).mean(1, keepdims=True) + EPSILON)
+
+
+def softmax() -> Result:
+    from kernels.norm.softmax_kernel import build_softmax_module
+
+    x, y = normal(ROWS, COLUMNS), np.zeros((ROWS, COLUMNS), np.float32)
+    launch = build_softmax_module(128, COLUMNS, "f32")
+    refused(launch, x.astype(np.float16), y, ROWS)
+    refused(launch, x, y.astype(np.float64), ROWS)
+    launch(x, y, ROWS)
+    reference = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    return y, reference / reference.sum(1, keepdims=True), 1e-6
+
+
+def softmax_f16_ragged() -> Result:
+    from kernels.norm.softmax_kernel import build_softmax_module
+
+    columns = 1000
+    x, y = normal(ROWS, columns).astype(np.float16), np.zeros((ROWS, columns), np.float16)
+    launch = build_softmax_module(128, columns, dtype_str="f16")
+    refused(launch, x.view(np.uint16), y, ROWS)
+    launch(x, y, ROWS)
+    reference = np.exp(x.astype(np.float64) - x.max(1, keepdims=True).astype(np.float64))
+    return y, reference / reference.sum(1, keepdims=True), 1e-4
+
+
+def rmsnorm() -> Result:
+    from kernels.norm.rmsnorm_kernel import build_rmsnorm_module
+
+    x, gamma, y = normal(ROWS, COLUMNS), normal(COLUMNS), np.zeros((ROWS, COLUMNS), np.float32)
+    build_rmsnorm_module(COLUMNS, "f32")(x, gamma, y, ROWS)
+    return y, normalize(x) * gamma, 1e-5
+
+
+def rmsnorm_bf16() -> Result:
+    from kernels.norm.rmsnorm_kernel import build_rmsnorm_module
+
+    x, gamma, y = BFloat16(normal(ROWS, COLUMNS)), BFloat16(normal(COLUMNS)), BFloat16(np.zeros((ROWS, COLUMNS), np.float32))
+    launch = build_rmsnorm_module(N=COLUMNS, dtype_str="bf16")
+    refused(launch, x.words, gamma, y, ROWS)
+    refused(launch, x.words.view(np.float16), gamma, y, ROWS)
+    launch(x, gamma, y, ROWS)
+    return y.float(), normalize(x.float()) * gamma.float(), 4e-2
+
+
+def rmsnorm_constexpr() -> Result:
+    from kernels.norm.rmsnorm_kernel import rmsnorm_direct
+
+    columns = 4096
+    x, gamma, y = normal(ROWS, columns), normal(columns), np.zeros((ROWS, columns), np.float32)
+    rmsnorm_direct(x, gamma, y, ROWS, columns, "f32", 256)
+    return y, normalize(x) * gamma, 1e-5
+
+
+def layernorm() -> Result:
+    """Launch with raw pointers: there is nothing to check but that they are pointers."""
+    from kernels.norm.layernorm_kernel import build_layernorm_module
+
+    x, gamma, beta, y = normal(ROWS, COLUMNS), normal(COLUMNS), normal(COLUMNS), np.zeros((ROWS, COLUMNS), np.float32)
+    build_layernorm_module(COLUMNS, "f32")(x.ctypes.data, gamma.ctypes.data, beta.ctypes.data, y.ctypes.data, ROWS)
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(1, keepdims=True)
+    return y, centred / np.sqrt((centred**2).mean(1, keepdims=True) + EPSILON) * gamma + beta, 1e-5
+
+
+def quantized_rmsnorm() -> Result:
+    """Two reductions over a workgroup, each across lanes and then through LDS; compared as what the bytes stand for."""
+    from kernels.norm.rmsnorm_kernel import build_rmsnorm_dynamicquant_module
+
+    x, gamma = normal(ROWS, COLUMNS), normal(COLUMNS)
+    y, scale = np.zeros((ROWS, COLUMNS), np.int8), np.zeros(ROWS, np.float32)
+    launch = build_rmsnorm_dynamicquant_module(COLUMNS, "f32")
+    refused(launch, x, gamma, y.view(np.uint8), scale, ROWS)
+    launch(x, gamma, y, scale, ROWS)
+    reference = normalize(x) * gamma
+    step = np.abs(reference).max(1) / 127
+    return y * scale[:, None], reference, float(step.max()) * 0.51 if np.allclose(scale, step, rtol=1e-5) else 0.0
+
+
+def topk_gating() -> Result:
+    """Softmax and selection across lanes."""
+    from kernels.moe.topk_gating_softmax_kernel import build_topk_gating_softmax_module
+
+    tokens, experts, topk = 5, 128, 8
+    gating = normal(tokens, experts)
+    weights, ids, slots = np.zeros((tokens, topk), np.float32), np.zeros((tokens, topk), np.int32), np.zeros((tokens, topk), np.int32)
+    build_topk_gating_softmax_module(experts, topk, "f32", True)(gating, weights, ids, slots, tokens)
+    chosen = np.argsort(-gating, axis=1)[:, :topk]
+    assert np.array_equal(ids, chosen), "other experts were chosen"
+    reference = np.exp(np.take_along_axis(gating, chosen, 1).astype(np.float64) - gating.max(1, keepdims=True))
+    return weights, reference / reference.sum(1, keepdims=True), 1e-5
+
+
+def moe_sorting() -> Result:
+    """Counts, prefix sums and a scatter in LDS: tokens by expert, each expert's padded to a multiple of the unit."""
+    from kernels.moe.moe_sorting_kernel import _compile_moe_sorting_oneshot
+
+    tokens, experts, topk, unit = 6, 64, 4, 32
+    ids = np.stack([random.permutation(experts)[:topk] for _ in range(tokens)]).astype(np.int32)
+    weights = random.random((tokens, topk), dtype=np.float32)
+    room = tokens * topk * unit
+    sorted_ids, sorted_weights = np.full(room, -1, np.int32), np.zeros(room, np.float32)
+    sorted_experts, counts = np.full(room // unit, -1, np.int32), np.zeros(2, np.int32)
+    buffer, mask = np.ones((tokens, 16), np.int32), np.ones(1, np.int32)
+    launch = _compile_moe_sorting_oneshot(num_experts=experts, topk=topk, max_tokens=64, has_mask=False)
+    launch(ids, weights, sorted_ids, sorted_weights, sorted_experts, counts, buffer, mask, tokens, buffer.size, 2)
+    used = np.unique(ids)
+    assert counts[0] == len(used) * unit
+    assert np.array_equal(sorted_experts[: len(used)], used)
+    assert not buffer.any(), "the buffer was not cleared"
+    wanted_ids = np.full(counts[0], tokens | topk << 24, np.int64)
+    wanted_weights = np.zeros(counts[0])
+    for position, expert in enumerate(used):
+        token, slot = np.nonzero(ids == expert)
+        place = slice(position * unit, position * unit + len(token))
+        wanted_ids[place] = token | slot << 24
+        wanted_weights[place] = weights[token, slot]
+    assert np.array_equal(sorted_ids[: counts[0]], wanted_ids)
+    return sorted_weights[: counts[0]], wanted_weights, 0.0
+
+
+def shuffle_weight(weight: np.ndarray) -> np.ndarray:
+    """Lay B out as the kernel's lanes read it: blocks of 16 rows and of 16-byte groups."""
+    rows, columns = weight.shape
+    group = 16 // weight.itemsize
+    shape = (rows // 16, 16, columns // 32, 32 // group, group)
+    return np.ascontiguousarray(weight.reshape(shape).transpose(0, 2, 3, 1, 4)).reshape(-1)
+
+
+def preshuffle(in_dtype: str, out_dtype: str, **more: Any) -> tuple[Callable[..., Any], int, int, int]:
+    from kernels.gemm.preshuffle_gemm import compile_preshuffle_gemm
+
+    rows, columns, depth = 16, 64, 128
+    tile = {"tile_m": 16, "tile_n": columns, "tile_k": depth}
+    return compile_preshuffle_gemm(N=columns, K=depth, **tile, in_dtype=in_dtype, out_dtype=out_dtype, **more), rows, columns, depth
+
+
+def mfma_f16() -> Result:
+    launch, rows, columns, depth = preshuffle("fp16", "fp16")
+    a, b = normal(rows, depth).astype(np.float16), normal(columns, depth).astype(np.float16)
+    c, none = np.zeros(rows * columns, np.float16), np.empty(0, np.float32)
+    call = (a.reshape(-1), shuffle_weight(b), none, none, np.empty(0, np.float16), rows, columns, None)
+    refused(launch, c.astype(np.float32), *call)
+    launch(c, *call)
+    return c.reshape(rows, columns), a.astype(np.float64) @ b.astype(np.float64).T, 5e-2
+
+
+def mfma_bf16() -> Result:
+    launch, rows, columns, depth = preshuffle("bf16", "bf16")
+    a, b = BFloat16(normal(rows, depth)), BFloat16(normal(columns, depth))
+    flat_a, flat_b = BFloat16(a.float().reshape(-1)), BFloat16(np.zeros(columns * depth, np.float32))
+    flat_b.words = shuffle_weight(b.words)
+    c, none = BFloat16(np.zeros(rows * columns, np.float32)), np.empty(0, np.float32)
+    launch(c, flat_a, flat_b, none, none, BFloat16(np.zeros(0, np.float32)), rows, columns, None)
+    return c.float().reshape(rows, columns), a.float().astype(np.float64) @ b.float().astype(np.float64).T, 0.25
+
+
+def mfma_i8() -> Result:
+    launch, rows, columns, depth = preshuffle("int8", "bf16")
+    a, b = (random.integers(-127, 128, (count, depth), dtype=np.int8) for count in (rows, columns))
+    scale_a, scale_b = random.random(rows, dtype=np.float32) / 127, random.random(columns, dtype=np.float32) / 127
+    c, bias = BFloat16(np.zeros(rows * columns, np.float32)), BFloat16(np.zeros(0, np.float32))
+    launch(c, a.reshape(-1), shuffle_weight(b), scale_a, scale_b, bias, rows, columns, None)
+    reference = (a.astype(np.int64) @ b.astype(np.int64).T) * scale_a[:, None].astype(np.float64) * scale_b
+    return c.float().reshape(rows, columns), reference, float(np.abs(reference).max()) / 128
+
+
+def wmma(out_dtype: str) -> Result:
+    if target.startswith("gfx11"):
+        from adapted.gemm_rdna3_f16_gemm import create_wmma_gemm_module
+    else:
+        from adapted.gemm_rdna_f16_gemm import create_wmma_gemm_module
+    size = {"M": 32, "N": 32, "K": 64}
+    tile = {"reg_m": 2, "reg_n": 2, "reg_k": 2, "waves_m": 1, "waves_n": 1}
+    launch = create_wmma_gemm_module(**size, **tile, in_dtype="f16", out_dtype=out_dtype)
+    a, b = normal(size["M"], size["K"]).astype(np.float16), normal(size["N"], size["K"]).astype(np.float16)
+    c = np.zeros((size["M"], size["N"]), {"f32": np.float32, "f16": np.float16}[out_dtype])
+    refused(launch, c, a.astype(np.float32), b, None)
+    refused(launch, c, a.view(np.int16), b, None)
+    launch(c, a, b, None)
+    return c, a.astype(np.float64) @ b.astype(np.float64).T, {"f32": 1e-4, "f16": 2e-2}[out_dtype]
+
+
+def wmma_f32() -> Result:
+    return wmma("f32")
+
+
+def wmma_f16() -> Result:
+    return wmma("f16")
+
+
+CASES: dict[Callable[[], Result], tuple[str, ...]] = {
+    softmax: ALL,
+    softmax_f16_ragged: ALL,
+    rmsnorm: ALL,
+    rmsnorm_bf16: ALL,
+    rmsnorm_constexpr: ALL,
+    layernorm: ALL,
+    quantized_rmsnorm: ALL,
+    topk_gating: ALL,
+    moe_sorting: CDNA,
+    mfma_f16: CDNA,
+    mfma_bf16: CDNA,
+    mfma_i8: CDNA,
+    wmma_f32: RDNA,
+    wmma_f16: RDNA,
+}
+
+
+def lines(names: list[str]) -> Iterator[tuple[bool, str]]:
+    for case, targets in CASES.items():
+        if target not in targets or (names and case.__name__ not in names):
+            continue
+        started = time.perf_counter()
+        try:
+            got, wanted, tolerance = case()
+        except Exception as error:  # noqa: BLE001 - a case that cannot run must not hide the others
+            yield False, f"{target:8} {case.__name__:20} {type(error).__name__}: {error}"
+            continue
+        worst = float(np.abs(got.astype(np.float64) - wanted).max())
+        right = worst <= tolerance
+        seconds = time.perf_counter() - started
+        word = "right" if right else "WRONG"
+        yield right, f"{target:8} {case.__name__:20} {word}: off by {worst:.3g} of {tolerance:.3g}, {seconds:.1f} s"
+
+
+def main(names: list[str]) -> int:
+    wrong = 0
+    for right, line in lines(names):
+        wrong += not right
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    loaded = sorted({name.partition(".")[0] for name in sys.modules} & {"flydsl", "torch", "flydsl_build"})
+    assert not loaded, f"imported: {loaded}"
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    target = sys.argv[1].partition(":")[0]
+    sys.exit(main(sys.argv[2:]))

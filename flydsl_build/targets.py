@@ -244,7 +244,7 @@ def parse_target(text: str, where: str) -> Target:
     raise ConfigError(Fault(where=where, what=what, fix=fix))
 
 
-def _why_not(text: str) -> tuple[str, str]:
+def _why_not(text: str) -> tuple[str, str]:  # noqa: C901, PLR0911 - one reason after the other
     """Return what is wrong with an architecture name, and what to write instead."""
     known = "Known: " + ", ".join(TARGETS) + "."
     if not text.strip():

@@ -124,8 +124,10 @@ def test_parse() -> None:
         ("sm_90", f'K: "sm_90": NVIDIA targets are not supported; FlyDSL compiles for AMD gfx processors\n    -> {KNOWN}'),
         (
             "gfx942:xnack+",
-            'K: "gfx942:xnack+": feature suffixes are not supported at build: FlyDSL\'s LLVM ignores ":xnack+" and leaves the feature '
-            '"any", so one code object serves all settings\n    -> write "gfx942"',
+            (
+                'K: "gfx942:xnack+": feature suffixes are not supported at build: FlyDSL\'s LLVM ignores ":xnack+" and leaves the feature '
+                '"any", so one code object serves all settings\n    -> write "gfx942"'
+            ),
         ),
         ("gfx9999:xnack+", f'K: unknown architecture "gfx9999:xnack+"\n    -> Did you mean "gfx950"? {KNOWN}'),
         (
@@ -140,8 +142,10 @@ def test_parse() -> None:
         ),
         (
             "gfx12-5-generic",
-            'K: "gfx12-5-generic" is not one of the supported generic targets\n'
-            "    -> Supported: gfx9-4-generic, gfx10-3-generic, gfx11-generic, gfx12-generic.",
+            (
+                'K: "gfx12-5-generic" is not one of the supported generic targets\n'
+                "    -> Supported: gfx9-4-generic, gfx10-3-generic, gfx11-generic, gfx12-generic."
+            ),
         ),
     ],
 )

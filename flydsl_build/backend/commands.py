@@ -102,6 +102,12 @@ def _with_kernels(build: type[Any]) -> type[Any]:
     class Build(build):
         sub_commands: ClassVar[list[Any]] = [*build.sub_commands, ("build_flydsl", None)]
 
+        def run(self) -> None:
+            from flydsl_build.backend.pipeline import remove_former_build
+
+            remove_former_build(Path(self.build_lib))
+            super().run()
+
     return Build
 
 

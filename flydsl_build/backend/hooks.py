@@ -117,6 +117,7 @@ def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: 
 
     with _faults_in_words():
         settings = _settings(config_settings)
+        wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
         before = set(Path(wheel_directory).glob("*.whl"))
         try:
             with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False)):
@@ -143,10 +144,11 @@ def build_sdist(sdist_directory: str, config_settings: Any) -> str:
 
 def build_editable(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
     """See `flydsl_build.backend`."""
-    from flydsl_build.backend import session
+    from flydsl_build.backend import session, wheel_file
 
     with _faults_in_words():
         settings = _settings(config_settings, need_archs=False)
+        wheel_file.timestamp(os.environ)
         with session.active(session.Session(settings=settings, project=Path.cwd(), editable=True)):
             name: str = _setuptools().build_editable(wheel_directory, setuptools_settings(config_settings), metadata_directory)
         return name

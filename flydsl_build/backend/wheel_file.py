@@ -17,14 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["normalize"]
+__all__ = ["normalize", "timestamp"]
 
 # The earliest time a zip file can hold.
 _ZIP_EPOCH = 315532800
 _DEFAULT_TIME = _ZIP_EPOCH
 
 
-def _timestamp(environ: Mapping[str, str]) -> tuple[int, int, int, int, int, int]:
+def timestamp(environ: Mapping[str, str]) -> tuple[int, int, int, int, int, int]:
+    """Return the time of every member: SOURCE_DATE_EPOCH, or the earliest that a zip file can hold.
+
+    Raises
+    ------
+    ConfigError
+        SOURCE_DATE_EPOCH is not a number of seconds.
+    """
     text = environ.get("SOURCE_DATE_EPOCH")
     if text is None:
         return time.gmtime(_DEFAULT_TIME)[:6]
@@ -46,7 +53,7 @@ def _order(name: str) -> tuple[bool, bool, str]:
 
 def normalize(path: Path, environ: Mapping[str, str]) -> None:
     """Rewrite the wheel at `path`: sorted members, one time, permissions 0644 or 0755, deflate level 6."""
-    stamp = _timestamp(environ)
+    stamp = timestamp(environ)
     temporary = path.with_suffix(".whl.partial")
     try:
         with zipfile.ZipFile(path) as source, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as target:

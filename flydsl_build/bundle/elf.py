@@ -665,7 +665,7 @@ class _Fields:
             return None
         value = self.value[key]
         numbers = [item for item in value if isinstance(item, int) and not isinstance(item, bool)] if isinstance(value, list) else []
-        if not isinstance(value, list) or len(value) != 3 or len(numbers) != 3 or min(numbers) < 0:  # noqa: PLR2004
+        if not isinstance(value, list) or len(value) != 3 or len(numbers) != 3 or min(numbers) < 0:
             msg = f"{self.path}{key} is not three counts"
             raise ElfError(msg)
         return numbers[0], numbers[1], numbers[2]
@@ -702,20 +702,20 @@ class _MessagePack:
         self.at += size
         return part
 
-    def value(self, depth: int) -> _Value:  # noqa: C901, PLR0911 - one return for each family of the format
+    def value(self, depth: int) -> _Value:
         if depth > _MAX_DEPTH:
             msg = f"the metadata is nested more than {_MAX_DEPTH} deep"
             raise ElfError(msg)
         code = self.take(1)[0]
-        if code < 0x80:  # noqa: PLR2004
+        if code < 0x80:
             return code
-        if code < 0x90:  # noqa: PLR2004
+        if code < 0x90:
             return self.map(code & 0x0F, depth)
-        if code < 0xA0:  # noqa: PLR2004
+        if code < 0xA0:
             return self.array(code & 0x0F, depth)
-        if code < 0xC0:  # noqa: PLR2004
+        if code < 0xC0:
             return self.text(code & 0x1F)
-        if code >= 0xE0:  # noqa: PLR2004
+        if code >= 0xE0:
             return code - 0x100
         if code in self._CONSTANTS:
             return self._CONSTANTS[code]
@@ -727,9 +727,9 @@ class _MessagePack:
             msg = f"the metadata holds a value of kind {code:#x}"
             raise ElfError(msg)
         size = int.from_bytes(self.take(self._SIZED[code]), "big")
-        if code <= 0xDB:  # noqa: PLR2004
+        if code <= 0xDB:
             return self.text(size)
-        return self.array(size, depth) if code <= 0xDD else self.map(size, depth)  # noqa: PLR2004
+        return self.array(size, depth) if code <= 0xDD else self.map(size, depth)
 
     def text(self, size: int) -> str:
         try:

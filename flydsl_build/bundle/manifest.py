@@ -48,6 +48,8 @@ __all__ = [
     "ParameterKind",
     "PlainValue",
     "Provenance",
+    "Returns",
+    "ReturnsForm",
     "Role",
     "Slot",
     "SlotKind",
@@ -74,6 +76,7 @@ ParameterKind: TypeAlias = Literal["POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "
 SlotKind: TypeAlias = Literal["data", "layout", "scalar", "pointer", "stream"]
 Load: TypeAlias = Literal["import", "lazy"]
 LauncherKind: TypeAlias = Literal["launcher", "factory"]
+ReturnsForm: TypeAlias = Literal["tuple", "namedtuple", "dict", "object"]
 
 _T = TypeVar("_T")
 _Read: TypeAlias = Callable[["_JsonReader", object, str], Any]
@@ -237,7 +240,8 @@ class Parameter:
     annotation
         Text of the annotation in the source, None for none.
     role
-        What the parameter is to the launcher. A factory's parameters are `constexpr`.
+        What the parameter is to the launcher. A factory's parameters are `constexpr`, or `type` for FlyDSL types, which have the
+        names of their dtypes as values.
     default
         The default; None stands for `fx.Stream(None)` too.
     """
@@ -316,7 +320,12 @@ class SpecializationEntry:
     constexpr
         Values of the launcher's constexpr and type parameters.
     params
-        The parameters its factory was called with; empty for a plain launcher.
+        The parameters its factory was called with, completed by its plain defaults; empty for a plain launcher. What is missing of
+        the factory's parameters has a default that cannot be compared: a call has to leave it out.
+    element
+        Which of several launchers that the factory returns; absent if it returns one.
+    parameters
+        Of this launcher, where the factory returns launchers with different ones; absent where they are those of the launcher entry.
     targets
         The targets it was built for, in the author's order.
     arguments
@@ -334,12 +343,30 @@ class SpecializationEntry:
     name: str
     constexpr: dict[str, PlainValue]
     params: dict[str, PlainValue]
+    element: str | None = None
+    parameters: tuple[Parameter, ...] | None = None
     targets: tuple[str, ...]
     arguments: dict[str, ArgumentType]
     slots: tuple[Slot, ...]
     entries: dict[str, dict[str, HostEntry]]
     options: dict[str, PlainValue]
     source: Source | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Returns:
+    """What a factory returns if it is not one launcher.
+
+    Parameters
+    ----------
+    form
+        A tuple (of lists, too), a named tuple, a dict, or an object with launchers as attributes.
+    names
+        Of the items of a tuple in order, keys, or attributes.
+    """
+
+    form: ReturnsForm
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -355,9 +382,11 @@ class LauncherEntry:
     doc
         Docstring of the function called `name`.
     parameters
-        Of the launcher; for a factory, of the launcher that it returns.
+        Of the launcher; for a factory, of the launchers that it returns, but for specializations that have their own.
     factory_parameters
         Of the factory; absent for a launcher.
+    returns
+        The several launchers that the factory returns; absent if it returns one.
     specializations
         All of them, in order of declaration.
     """
@@ -367,7 +396,12 @@ class LauncherEntry:
     doc: str | None
     parameters: tuple[Parameter, ...]
     factory_parameters: tuple[Parameter, ...] | None = None
+    returns: Returns | None = None
     specializations: tuple[SpecializationEntry, ...]
+
+    def parameters_of(self, specialization: SpecializationEntry) -> tuple[Parameter, ...]:
+        """Return the parameters of one specialization: its own, or the launcher's."""
+        return self.parameters if specialization.parameters is None else specialization.parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -606,10 +640,32 @@ class _Consistency:
         self.unique([parameter.name for parameter in launcher.factory_parameters or ()], f"{path}.factory_parameters", "parameters")
         if (launcher.kind == "factory") != (launcher.factory_parameters is not None):
             self.fault(path, "has factory_parameters if, and only if, its kind is factory")
+        if launcher.kind != "factory" and launcher.returns is not None:
+            self.fault(f"{path}.returns", "only a factory returns launchers")
+        if launcher.returns is not None:
+            self.unique(list(launcher.returns.names), f"{path}.returns", "launchers")
         if not launcher.specializations:
             self.fault(path, "has no specialization")
+        parameters: dict[str, tuple[Parameter, ...]] = {}
         for n, specialization in enumerate(launcher.specializations):
-            self.specialization(manifest, launcher, specialization, units, f"{path}.specializations[{n}]")
+            place = f"{path}.specializations[{n}]"
+            self.specialization(manifest, launcher, specialization, units, place)
+            self.own_parameters(launcher, specialization, place)
+            # The run time makes one launcher of them, which has one signature.
+            key = repr((sorted(specialization.params.items()), specialization.element))
+            mine = launcher.parameters_of(specialization)
+            if parameters.setdefault(key, mine) != mine:
+                self.fault(f"{place}.parameters", "differ from those of another specialization of the same factory parameters")
+
+    def own_parameters(self, launcher: LauncherEntry, specialization: SpecializationEntry, path: str) -> None:
+        names = () if launcher.returns is None else launcher.returns.names
+        if (specialization.element is None) != (launcher.returns is None) or (names and specialization.element not in names):
+            self.fault(f"{path}.element", f"{specialization.element} is not what the launcher's `returns` names")
+        if specialization.parameters is None:
+            return
+        if launcher.kind != "factory":
+            self.fault(f"{path}.parameters", "only the launchers of a factory have parameters of their own")
+        self.unique([parameter.name for parameter in specialization.parameters], f"{path}.parameters", "parameters")
 
     def specialization(
         self, manifest: Manifest, launcher: LauncherEntry, specialization: SpecializationEntry, units: dict[str, Unit], path: str
@@ -619,7 +675,8 @@ class _Consistency:
                 self.fault(f"{path}.targets", f'"{target}" is not among the targets of the manifest')
         if set(specialization.entries) != set(specialization.targets):
             self.fault(f"{path}.entries", "does not have exactly the targets of the specialization")
-        passed = {parameter.name for parameter in launcher.parameters if parameter.role not in {"constexpr", "type"}}
+        parameters = launcher.parameters_of(specialization)
+        passed = {parameter.name for parameter in parameters if parameter.role not in {"constexpr", "type"}}
         if set(specialization.arguments) != passed:
             odd = ", ".join(sorted(passed.symmetric_difference(specialization.arguments)))
             self.fault(f"{path}.arguments", f"does not have exactly the launcher's parameters that are passed: {odd}")
@@ -712,7 +769,7 @@ class _Writer:
     def __init__(self, where: str) -> None:
         self.where = where
 
-    def record(self, value: Any, path: str) -> dict[str, _JSON]:  # noqa: ANN401 - any of the dataclasses above
+    def record(self, value: Any, path: str) -> dict[str, _JSON]:
         found: dict[str, _JSON] = {}
         for each in fields(value):
             item = getattr(value, each.name)
@@ -727,7 +784,7 @@ class _Writer:
             case None | bool() | int() | str():
                 return value
             case float():
-                if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN
+                if value != value or value in {float("inf"), float("-inf")}:
                     what = f"{value} has no form in JSON"
                     raise ManifestError(Fault(where=f"{self.where}: {path}", what=what, fix="use a finite number"))
                 return value
@@ -758,34 +815,34 @@ class _JsonReader:
     def wrong(self, value: object, path: str, wanted: str) -> None:
         self.fault(path, f"is {_shown(value)}, not {wanted}")
 
-    def text(self, value: object, path: str) -> Any:  # noqa: ANN401
+    def text(self, value: object, path: str) -> Any:
         if not isinstance(value, str):
             return self.wrong(value, path, "text")
         return value
 
-    def count(self, value: object, path: str) -> Any:  # noqa: ANN401
+    def count(self, value: object, path: str) -> Any:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             return self.wrong(value, path, "a count")
         return value
 
-    def plain(self, value: object, path: str, depth: int = 0) -> Any:  # noqa: ANN401
+    def plain(self, value: object, path: str, depth: int = 0) -> Any:
         if isinstance(value, list) and depth < _MAX_DEPTH:
             return tuple(self.plain(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(value))
         if not isinstance(value, NoneType | bool | int | float | str):
             return self.wrong(value, path, "a plain value")
         return value
 
-    def items(self, value: object, path: str, read: _Read) -> Any:  # noqa: ANN401
+    def items(self, value: object, path: str, read: _Read) -> Any:
         if not isinstance(value, list):
             return self.wrong(value, path, "an array")
         return tuple(read(self, item, f"{path}[{n}]") for n, item in enumerate(value))
 
-    def mapping(self, value: object, path: str, read: _Read) -> Any:  # noqa: ANN401
+    def mapping(self, value: object, path: str, read: _Read) -> Any:
         if not isinstance(value, dict):
             return self.wrong(value, path, "an object")
         return {key: read(self, item, _join(path, key)) for key, item in value.items()}
 
-    def word(self, value: object, path: str, allowed: tuple[str, ...]) -> Any:  # noqa: ANN401
+    def word(self, value: object, path: str, allowed: tuple[str, ...]) -> Any:
         if not isinstance(value, str) or value not in allowed:
             self.fault(path, f"is {_shown(value)}", did_you_mean(str(value), allowed))
             return None
@@ -829,7 +886,7 @@ class _JsonReader:
                 self.check("relative path", key, f"{path} (key)")
                 self.check("sha256", digest, _join(path, key))
 
-    def argument(self, value: object, path: str, depth: int = 0) -> Any:  # noqa: ANN401, PLR0911 - one return for each kind
+    def argument(self, value: object, path: str, depth: int = 0) -> Any:
         if not isinstance(value, dict):
             return self.wrong(value, path, "an argument type")
         if depth > _MAX_DEPTH:
@@ -860,7 +917,7 @@ class _JsonReader:
                 read = tuple((name, self.argument(item, _join(place, name), depth + 1)) for name, item in members.items())
                 return StructType(name=self.text(value["type"], _join(path, "type")), fields=read)
 
-    def dim(self, value: object, path: str) -> Any:  # noqa: ANN401
+    def dim(self, value: object, path: str) -> Any:
         if isinstance(value, str):
             match = _DIM.fullmatch(value)
             divisor = int(match[2] or 1) if match else 0
@@ -909,8 +966,8 @@ def _word(alias: object) -> _Read:
     return lambda reader, value, path: reader.word(value, path, allowed)
 
 
-def _triple(reader: _JsonReader, value: object, path: str) -> Any:  # noqa: ANN401
-    if not isinstance(value, list) or len(value) != 3:  # noqa: PLR2004
+def _triple(reader: _JsonReader, value: object, path: str) -> Any:
+    if not isinstance(value, list) or len(value) != 3:
         return reader.wrong(value, path, "three counts")
     return reader.items(value, path, _JsonReader.count)
 
@@ -932,6 +989,7 @@ _READ: Final[dict[str, _Read]] = {
     "dict[str, ArgumentType]": _mapping(_JsonReader.argument),
     "Load": _word(Load),
     "LauncherKind": _word(LauncherKind),
+    "ReturnsForm": _word(ReturnsForm),
     "ParameterKind": _word(ParameterKind),
     "Role": _word(Role),
     "SlotKind": _word(SlotKind),
@@ -939,6 +997,7 @@ _READ: Final[dict[str, _Read]] = {
     "Library": _record(Library),
     "Provenance": _record(Provenance),
     "Source | None": _optional(_record(Source)),
+    "Returns | None": _optional(_record(Returns)),
     "dict[str, Axis]": _mapping(_record(Axis)),
     "dict[str, CodeObject]": _mapping(_record(CodeObject)),
     "dict[str, dict[str, HostEntry]]": _mapping(_mapping(_record(HostEntry))),

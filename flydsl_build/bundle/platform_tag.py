@@ -144,7 +144,7 @@ def wheel_tag(existing_tag: str, files: Iterable[Path]) -> str:
         As `platform_tag`; and extension modules for an interpreter that the run time cannot run in.
     """
     parts = existing_tag.split("-")
-    if len(parts) != 3:  # noqa: PLR2004 - python, abi, platform
+    if len(parts) != 3:
         msg = f"{existing_tag!r} is not a wheel tag"
         raise ValueError(msg)
     python, abi, _ = parts
@@ -184,5 +184,5 @@ def _version_minor(version: str) -> int | None:
         return None  # GLIBC_PRIVATE and the like.
     numbers = tuple(map(int, match[2].split(".")))
     if match[1] == "GLIBC":
-        return numbers[1] if len(numbers) > 1 and numbers[0] == 2 else None  # noqa: PLR2004 - glibc 2
+        return numbers[1] if len(numbers) > 1 and numbers[0] == 2 else None
     return next((minor for last, minor in _PROFILES.get(match[1], ()) if numbers <= last), None)

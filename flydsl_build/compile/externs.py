@@ -173,13 +173,7 @@ class ExternResolver:
     def resolve(self, use: ExternUse, call: ExternCall) -> tuple[str, ...]:
         """Record the call of an extern in `use`; return the staged bitcode files to link."""
         symbol = call.symbol
-        known = use.symbols.get(symbol)
-        declared = (call.parameters, call.result)
-        if known is not None and known != declared:
-            use.faults.append(
-                self._fault(symbol, f"is declared with the types {_spell(*known)} and {_spell(*declared)}", "declare it alike everywhere")
-            )
-        use.symbols[symbol] = declared
+        self._declare(use, symbol, (call.parameters, call.result))
         rule = next((one for one in self.rules if fnmatchcase(symbol, one.symbol)), None)
         self._record_init(use, symbol, rule, call.source_init)
         if rule is not None:
@@ -189,6 +183,12 @@ class ExternResolver:
 
     def _fault(self, symbol: str, what: str, fix: str, detail: str = "") -> Fault:
         return Fault(where=f"extern {symbol}, {self.target}", what=what, fix=fix, detail=detail)
+
+    def _declare(self, use: ExternUse, symbol: str, declared: tuple[tuple[str, ...], str]) -> None:
+        known = use.symbols.setdefault(symbol, declared)
+        if known != declared:
+            what = f"is declared with the types {_spell(*known)} and {_spell(*declared)}"
+            use.faults.append(self._fault(symbol, what, "declare it alike everywhere"))
 
     def _record_init(self, use: ExternUse, symbol: str, rule: ExternRule | None, source_init: Any) -> None:
         if rule is not None and rule.init is not None:
@@ -349,7 +349,8 @@ class ExternResolver:
         """Check what specializations that become one code object link together: each symbol has one definition for all of them."""
         joined = ExternUse()
         for use in uses:
-            joined.symbols.update(use.symbols)
+            for symbol, declared in use.symbols.items():
+                self._declare(joined, symbol, declared)
             joined.files.update(use.files)
             joined.globals += [one for one in use.globals if one not in joined.globals]
         return self.check_linked(joined)

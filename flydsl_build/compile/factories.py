@@ -7,6 +7,7 @@ holds several, which the declaration names with `returns`.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ from flydsl_build.errors import did_you_mean
 
 if TYPE_CHECKING:
     import types
+    from collections.abc import Sequence
 
     from flydsl_build.declare.specialization import Specialization
 
-__all__ = ["Resolved", "Resolver", "ResolveError"]
+__all__ = ["ResolveError", "Resolved", "Resolver", "takes_types", "type_value"]
 
 
 class ResolveError(Exception):
@@ -96,9 +98,7 @@ class Resolver:
         if specialization.element is None:
             return Resolved(launcher=_single(returned, specialization), factory=found, signature=signature)
         form, elements = _several(returned, specialization)
-        return Resolved(
-            launcher=elements[specialization.element], factory=found, signature=signature, form=form, elements=elements
-        )
+        return Resolved(launcher=elements[specialization.element], factory=found, signature=signature, form=form, elements=elements)
 
     def _attribute(self, specialization: Specialization) -> Any:
         found: Any = self._module
@@ -122,8 +122,8 @@ def _require_launcher(found: Any, specialization: Specialization) -> Any:
     if kind == "KernelFunction":
         fix = "this is a @flyc.kernel function; declare the @flyc.jit function that launches it"
     elif inspect.isclass(found):
-        names = ", ".join(f'"{name}"' for name in _launchers_in(found)) or '"…"'
-        fix = f"if its methods are launchers, give the constructor's arguments and their names: params = {{ … }}, returns = [{names}]"
+        names = _list(_launchers_in(found) or ["…"])
+        fix = f"if its methods are launchers, give the constructor's arguments and their names: params = {{ … }}, returns = {names}"
     elif callable(found):
         fix = "if it is a factory that returns the launcher, give its parameters with `params = {...}`"
     raise ResolveError(f"{specialization.attribute} is not a FlyDSL launcher but a {kind}", fix)
@@ -142,11 +142,9 @@ def _launcher_of(found: Any) -> Any:
 
 
 def _signature(factory: Any, specialization: Specialization) -> inspect.Signature:
-    try:
-        # Annotations say which parameters are types; those that cannot be evaluated stay text.
+    # Annotations say which parameters are types. Evaluating them runs the author's code; those where that fails stay text.
+    with contextlib.suppress(Exception):
         return inspect.signature(factory, eval_str=True)
-    except Exception:  # noqa: BLE001 - evaluating annotations runs the author's code
-        pass
     try:
         return inspect.signature(factory)
     except (ValueError, TypeError) as error:
@@ -167,7 +165,7 @@ def _call(factory: Any, signature: inspect.Signature, specialization: Specializa
     positional = [name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_ONLY and name in given]
     try:
         return factory(*(given[name] for name in positional), **{name: given[name] for name in given if name not in positional})
-    except Exception as error:  # noqa: BLE001 - an author's factory may raise anything
+    except Exception as error:
         raise ResolveError(f"the factory {specialization.attribute} failed", "see the author's lines below", error) from error
 
 
@@ -182,7 +180,8 @@ def _check_given(given: Mapping[str, Any], signature: inspect.Signature, special
     missing = [one.name for one in parameters if one.name in named and one.default is one.empty and one.name not in given]
     if missing:
         raise ResolveError(
-            f"params gives no value for {', '.join(missing)} of {text}", f"add {missing[0]} to params; only what has a default may be left out"
+            f"params gives no value for {', '.join(missing)} of {text}",
+            f"add {missing[0]} to params; only what has a default may be left out",
         )
 
 
@@ -214,7 +213,7 @@ def _single(returned: Any, specialization: Specialization) -> Any:
     fix = "return the @flyc.jit function"
     names = _launchers_in(returned)
     if names:
-        fix = "name its launchers: returns = [{}]".format(", ".join(f'"{name}"' for name in names))
+        fix = f"name its launchers: returns = {_list(names)}"
     elif isinstance(returned, tuple | list) and any(_launcher_of(item) for item in returned):
         odd, item = next((index, item) for index, item in enumerate(returned) if _launcher_of(item) is None)
         fix = f"return launchers only; item {odd} is a {type(item).__name__}"
@@ -225,7 +224,7 @@ def _launchers_in(returned: Any) -> list[str]:
     """Propose the names with which `returns` could name the launchers that an object holds."""
     if isinstance(returned, Mapping):
         return [key for key, item in returned.items() if isinstance(key, str) and key.isidentifier() and _launcher_of(item) is not None]
-    if isinstance(returned, tuple | list) and not hasattr(returned, "_fields"):
+    if _is_plain_sequence(returned):
         if not returned or not all(_launcher_of(item) is not None for item in returned):
             return []
         found: list[str] = []
@@ -233,44 +232,62 @@ def _launchers_in(returned: Any) -> list[str]:
             name = flydsl_adapter.plain_function(_launcher_of(item)).__name__
             found.append(f"{name}_{len(found)}" if name in found or not name.isidentifier() else name)
         return found
+    if isinstance(returned, tuple):
+        fields: tuple[str, ...] = getattr(returned, "_fields", ())
+        return [name for name, item in zip(fields, returned, strict=True) if _launcher_of(item) is not None]
     # Statically: an attribute may be a property that does work.
     names = (name for name in dir(returned) if not name.startswith("_"))
-    if hasattr(returned, "_fields"):
-        return [name for name in returned._fields if _launcher_of(getattr(returned, name)) is not None]
     return [name for name in names if flydsl_adapter.is_launcher(inspect.getattr_static(returned, name, None))]
+
+
+def _is_plain_sequence(returned: Any) -> bool:
+    """Tell a tuple or list from a named tuple, whose items have names already."""
+    return isinstance(returned, tuple | list) and not hasattr(returned, "_fields")
+
+
+def _list(names: Sequence[str]) -> str:
+    """Spell names as a TOML list."""
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 
 def _several(returned: Any, specialization: Specialization) -> tuple[str, dict[str, Any]]:
     """Return the form of what a factory returned, and the launchers that the declaration names."""
     names = specialization.returns
     factory = f"the factory {specialization.attribute}"
-    if _launcher_of(returned) is not None:
+    if flydsl_adapter.is_launcher(returned):
         raise ResolveError(f"{factory} returned one launcher, and `returns` names {', '.join(names)}", "remove `returns`")
     proposed = _launchers_in(returned)
-    fix = did_you_mean(names[0], proposed) or "return launchers"
-    if isinstance(returned, tuple | list) and not hasattr(returned, "_fields"):
-        if len(returned) != len(names):
-            fix = "name every item: returns = [{}]".format(", ".join(f'"{name}"' for name in proposed)) if proposed else "name every item"
-            raise ResolveError(f"{factory} returned {len(returned)} items, and `returns` names {len(names)}", fix)
-        form, items = "tuple", dict(zip(names, returned, strict=True))
-    elif isinstance(returned, Mapping):
-        form, items = "dict", {name: returned[name] for name in names if name in returned}
-    else:
-        form = "namedtuple" if isinstance(returned, tuple) and tuple(getattr(returned, "_fields", ())) == names else "object"
-        items = {}
-        for name in names:
-            try:
-                items[name] = getattr(returned, name)
-            except AttributeError:
-                continue
-            except Exception as error:  # noqa: BLE001 - a property of the author's may raise anything
-                raise ResolveError(f"{name} of what {factory} returned cannot be read", "see the author's lines below", error) from error
+    if _is_plain_sequence(returned) and len(returned) != len(names):
+        fix = f"name every item: returns = {_list(proposed)}" if proposed else "name every item, and return launchers only"
+        raise ResolveError(f"{factory} returned {len(returned)} items, and `returns` names {len(names)}", fix)
+    form, items = _items(returned, specialization)
     for name in names:
         if name not in items:
             what = f"{factory} returned a {type(returned).__name__} without {name}"
-            raise ResolveError(what, did_you_mean(name, proposed) or fix)
+            raise ResolveError(what, did_you_mean(name, proposed) or "return launchers")
         launcher = _launcher_of(items[name])
         if launcher is None:
-            raise ResolveError(f"{name} of what {factory} returned is a {type(items[name]).__name__}, not a FlyDSL launcher", fix)
+            what = f"{name} of what {factory} returned is a {type(items[name]).__name__}, not a FlyDSL launcher"
+            raise ResolveError(what, f"name launchers only: returns = {_list(proposed)}" if proposed else "return launchers")
         items[name] = launcher
     return form, items
+
+
+def _items(returned: Any, specialization: Specialization) -> tuple[str, dict[str, Any]]:
+    """Return the form of what a factory returned, and those of its items that have a name of the declaration."""
+    names = specialization.returns
+    if _is_plain_sequence(returned):
+        return "tuple", dict(zip(names, returned, strict=True))
+    if isinstance(returned, Mapping):
+        return "dict", {name: returned[name] for name in names if name in returned}
+    found = {}
+    for name in names:
+        try:
+            found[name] = getattr(returned, name)
+        except AttributeError:
+            continue
+        except Exception as error:
+            what = f"{name} of what the factory {specialization.attribute} returned cannot be read"
+            raise ResolveError(what, "see the author's lines below", error) from error
+    is_whole = isinstance(returned, tuple) and tuple(getattr(returned, "_fields", ())) == names
+    return "namedtuple" if is_whole else "object", found

@@ -37,6 +37,7 @@ from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 from flydsl_build.compile.externs import ExternCall
 from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.declare.dtypes import DTYPES
+from flydsl_build.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +58,9 @@ __all__ = [
     "parameter_role",
     "register_packaging_backend",
     "signature_of",
+    "type_name",
     "type_of_annotation",
+    "type_of_name",
 ]
 
 # FlyDSL releases whose private names were checked against this module.
@@ -458,6 +461,35 @@ _POINTEES = {
     "f8e8m0fnu": numeric.Float8E8M0FNU,
     "f4e2m1fn": numeric.Float4E2M1FN,
 }
+
+
+_TYPES = {
+    **_POINTEES,
+    "f8e4m3": numeric.Float8E4M3,
+    "f8e4m3b11fnuz": numeric.Float8E4M3B11FNUZ,
+    "f6e2m3fn": numeric.Float6E2M3FN,
+    "f6e3m2fn": numeric.Float6E3M2FN,
+}
+_TYPE_NAMES = {value: name for name, value in _TYPES.items()}
+
+
+def type_of_name(name: str) -> Any:
+    """Return the FlyDSL type that a dtype names.
+
+    Raises
+    ------
+    ArgumentError
+        There is none.
+    """
+    if name in _TYPES:
+        return _TYPES[name]
+    msg = f'"{name}" is not the name of a FlyDSL type. {did_you_mean(name, list(_TYPES))}'
+    raise ArgumentError(msg)
+
+
+def type_name(value: Any) -> str | None:
+    """Return the dtype that names a FlyDSL type; None if the value is none."""
+    return _TYPE_NAMES.get(value) if isinstance(value, type) else None
 
 
 def _pointee(dtype: str) -> Any:

@@ -151,7 +151,15 @@ def _pairs(items: list[list[str]]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParameterInfo:
-    """One parameter of a launcher or factory, as its signature shows it."""
+    """One parameter of a launcher or factory, as its signature shows it.
+
+    Parameters
+    ----------
+    default
+        The default's JSON form; None where there is none.
+    opaque
+        Whether the default has no JSON form: what is given cannot be compared with it, but it can be left out.
+    """
 
     name: str
     kind: str
@@ -159,6 +167,7 @@ class ParameterInfo:
     role: str
     has_default: bool = False
     default: Any = None
+    opaque: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,6 +209,10 @@ class SpecializationBuild:
 
     Parameters
     ----------
+    form
+        How the factory returns several launchers, one of which this is; see `factories.Resolved`.
+    doc
+        Docstring of the launcher, or of the factory.
     arguments
         The manifest's description of each run-time argument, by parameter name.
     slots
@@ -222,6 +235,7 @@ class SpecializationBuild:
     axes: tuple[str, ...]
     parameters: tuple[ParameterInfo, ...]
     factory_parameters: tuple[ParameterInfo, ...]
+    form: str | None
     doc: str | None
     constexpr: dict[str, Any]
     arguments: dict[str, Any]

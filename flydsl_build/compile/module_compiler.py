@@ -14,20 +14,21 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import math
 import os
 import shutil
 import sys
 import tempfile
 import time
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl
 from flydsl._mlir import ir
 
-from flydsl_build.compile import device_module, flydsl_adapter, host_launcher
+from flydsl_build.compile import device_module, factories, flydsl_adapter, host_launcher
 from flydsl_build.compile.captured_output import captured_stderr
 from flydsl_build.compile.externs import ExternResolver, ExternUse
 from flydsl_build.compile.jobs import CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
@@ -62,7 +63,7 @@ class _Traced:
     """A specialization between lowering and joining."""
 
     specialization: Specialization
-    launcher: Any
+    resolved: factories.Resolved
     lowered: flydsl_adapter.Lowered
     parameters: tuple[ParameterInfo, ...]
     factory_parameters: tuple[ParameterInfo, ...]
@@ -110,10 +111,16 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
     except _FaultError as failed:
         faults += failed.faults
     else:
-        for specialization in job.specializations:
-            progress(specialization.name)
+        found = factories.Resolver(module)
+        seen: set[str] = set()
+        for declared in job.specializations:
+            progress(declared.name)
             try:
-                one = _trace(module, specialization, job, settings, resolver)
+                resolved = _resolve(found, declared, job.target, settings)
+                specialization = _with_own_constexpr(declared, resolved)
+                if _is_repeated(specialization, seen):
+                    continue
+                one = _trace(resolved, specialization, job, settings, resolver)
             except _FaultError as failed:
                 faults += failed.faults
                 continue
@@ -298,65 +305,62 @@ def _init_distributions(objects: list[CodeObjectBuild], roots: tuple[str, ...]) 
 # --- tracing -----------------------------------------------------------------------------------------------------------
 
 
-def _resolve(module: types.ModuleType, specialization: Specialization, target: str, settings: WorkerSettings) -> tuple[Any, Any]:
-    """Return the launcher and, if the attribute is a factory, the factory."""
-    where = _place(specialization, target)
-    found: Any = module
-    for part in specialization.attribute.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise _FaultError(
-                Fault(
-                    where=where,
-                    what=f"module {specialization.module} has no attribute {specialization.attribute}",
-                    fix=did_you_mean(part, [one for one in dir(found) if not one.startswith("_")]),
-                )
-            ) from None
-    if specialization.params is None:
-        if not flydsl_adapter.is_launcher(found):
-            kind = type(found).__name__
-            fix = "declare a @flyc.jit function"
-            if kind == "KernelFunction":
-                fix = "this is a @flyc.kernel function; declare the @flyc.jit function that launches it"
-            elif callable(found):
-                fix = "if it is a factory that returns the launcher, give its parameters with `params = {...}`"
-            raise _FaultError(Fault(where=where, what=f"{specialization.attribute} is not a FlyDSL launcher but a {kind}", fix=fix))
-        return found, None
-    if not callable(found):
-        raise _FaultError(
-            Fault(
-                where=where,
-                what=f"{specialization.attribute} has `params` but is a {type(found).__name__}, which cannot be called",
-                fix="declare a factory that returns a launcher, or remove `params`",
-            )
-        )
+def _resolve(found: factories.Resolver, specialization: Specialization, target: str, settings: WorkerSettings) -> factories.Resolved:
+    """Return the launcher that a specialization names, with the factory it came from."""
     try:
-        launcher = found(**dict(specialization.params))
-    except Exception as error:  # noqa: BLE001 - an author's factory may raise anything
-        raise _FaultError(
-            Fault(
-                where=where,
-                what=f"the factory {specialization.attribute} failed",
-                fix="check `params` against the factory's signature",
-                detail=_explain(error, settings),
-            )
-        ) from None
-    if not flydsl_adapter.is_launcher(launcher):
-        raise _FaultError(
-            Fault(
-                where=where,
-                what=f"the factory {specialization.attribute} returned a {type(launcher).__name__}, not a FlyDSL launcher",
-                fix="return the @flyc.jit function",
-            )
-        )
-    return launcher, found
+        return found.resolve(specialization)
+    except factories.ResolveError as error:
+        what, fix = error.what, error.fix
+        if isinstance(error.cause, TorchMissingError):
+            what = f"{specialization.attribute} needs torch, which is not installed in the build environment"
+            fix = 'add "torch" to build-system.requires in pyproject.toml'
+        detail = "" if error.cause is None else _explain(error.cause, settings)
+        raise _FaultError(Fault(where=_place(specialization, target), what=what, fix=fix, detail=detail)) from None
+
+
+def _with_own_constexpr(specialization: Specialization, resolved: factories.Resolved) -> Specialization:
+    """Return the specialization of one of several returned launchers without the constexpr values that others have parameters for.
+
+    A value that none has a parameter for stays with the first of them, which reports it.
+    """
+    if specialization.element is None:
+        return specialization
+
+    def takes(launcher: Any, name: str) -> bool:
+        parameter = flydsl_adapter.signature_of(launcher).parameters.get(name)
+        return parameter is not None and flydsl_adapter.parameter_role(parameter.annotation) in {"constexpr", "type"}
+
+    is_first = specialization.element == specialization.returns[0]
+    return replace(
+        specialization,
+        constexpr=tuple(
+            (name, value)
+            for name, value in specialization.constexpr
+            if takes(resolved.launcher, name) or (is_first and not any(takes(one, name) for one in resolved.elements.values()))
+        ),
+    )
+
+
+def _is_repeated(specialization: Specialization, seen: set[str]) -> bool:
+    """Tell whether constexpr values that another returned launcher has parameters for are all that makes this one different."""
+    if specialization.element is None:
+        return False
+    identity = repr(replace(specialization, name="", where="", targets=()))
+    if identity in seen:
+        return True
+    seen.add(identity)
+    return False
 
 
 def _plain(value: Any) -> Any:
-    """Return the JSON form of a default value, or raise TypeError."""
+    """Return the JSON form of a default value, a FlyDSL type as the name of its dtype, or raise TypeError."""
+    if isinstance(value, type):
+        name = flydsl_adapter.type_name(value)
+        if name is None:
+            raise TypeError
+        return name
     raw = getattr(value, "value", value)
-    if raw is None or isinstance(raw, (bool, int, float, str)):
+    if raw is None or isinstance(raw, (bool, int, str)) or (isinstance(raw, float) and math.isfinite(raw)):
         return raw
     if isinstance(raw, (tuple, list)):
         return [_plain(one) for one in raw]
@@ -366,17 +370,17 @@ def _plain(value: Any) -> Any:
 def _annotation_text(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
-    text = inspect.formatannotation(annotation)
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return text.rsplit(".", 1)[-1] if isinstance(annotation, type) else text
 
 
 def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
-    default, has_default = None, parameter.default is not inspect.Parameter.empty
+    default, has_default, opaque = None, parameter.default is not inspect.Parameter.empty, False
     if has_default:
         try:
             default = _plain(parameter.default)
         except TypeError:
-            default = None
+            opaque = True
     return ParameterInfo(
         name=parameter.name,
         kind=parameter.kind.name,
@@ -384,6 +388,7 @@ def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
         role=role,
         has_default=has_default,
         default=default,
+        opaque=opaque,
     )
 
 
@@ -423,7 +428,7 @@ class _Binding:
 def _bind(launcher: Any, specialization: Specialization, target: str) -> _Binding:
     """Match declared arguments with the signature."""
     signature = flydsl_adapter.signature_of(launcher)
-    text = f"{specialization.attribute}({', '.join(signature.parameters)})"
+    text = f"{specialization.title}({', '.join(signature.parameters)})"
     binding = _Binding(specialization=specialization, where=_place(specialization, target), text=text)
     _check_declared_names(binding, signature)
     for name, parameter in signature.parameters.items():
@@ -431,6 +436,8 @@ def _bind(launcher: Any, specialization: Specialization, target: str) -> _Bindin
             binding.fault(f"parameter *{name} of {text} takes any number of arguments", "give the launcher a fixed signature")
             continue
         role = flydsl_adapter.parameter_role(parameter.annotation)
+        if role == "constexpr" and factories.takes_types(parameter):
+            role = "type"
         if role in ("constexpr", "type"):
             _bind_constexpr_parameter(binding, parameter, role)
         else:
@@ -449,21 +456,25 @@ def _check_declared_names(binding: _Binding, signature: inspect.Signature) -> No
         for name in given:
             if name not in signature.parameters:
                 binding.fault(
-                    f"{kind}.{name}: {specialization.attribute} has no parameter {name}", did_you_mean(name, list(signature.parameters))
+                    f"{kind}.{name}: {specialization.title} has no parameter {name}", did_you_mean(name, list(signature.parameters))
                 )
 
 
 def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, role: str) -> None:
     """Take the value of a constexpr or type parameter from the declaration, or else from its default."""
-    name, attribute = parameter.name, binding.specialization.attribute
+    name, title = parameter.name, binding.specialization.title
     constants = dict(binding.specialization.constexpr)
     binding.parameters.append(_parameter(parameter, role))
     if name in dict(binding.specialization.args):
         binding.fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
     if name in constants:
-        binding.constexpr[name] = binding.values[name] = constants[name]
+        binding.constexpr[name] = constants[name]
+        try:
+            binding.values[name] = factories.type_value(parameter, constants[name])
+        except flydsl_adapter.ArgumentError as error:
+            binding.fault(f"constexpr.{name}: {error}", "write the name of a FlyDSL type")
     elif parameter.default is inspect.Parameter.empty:
-        binding.fault(f"constexpr parameter {name} of {attribute} has no value", f"add constexpr = {{ {name} = … }}")
+        binding.fault(f"constexpr parameter {name} of {title} has no value", f"add constexpr = {{ {name} = … }}")
     else:
         binding.values[name] = parameter.default
         with contextlib.suppress(TypeError):
@@ -530,21 +541,22 @@ def _join(faults: list[Fault]) -> Fault:
 
 
 def _trace(
-    module: types.ModuleType, specialization: Specialization, job: Job, settings: WorkerSettings, resolver: ExternResolver
+    resolved: factories.Resolved, specialization: Specialization, job: Job, settings: WorkerSettings, resolver: ExternResolver
 ) -> _Traced:
     started = time.perf_counter()
     use = ExternUse()
     options = specialization.options.for_target(job.target)
-    launcher, factory = _resolve(module, specialization, job.target, settings)
-    binding = _bind(launcher, specialization, job.target)
+    binding = _bind(resolved.launcher, specialization, job.target)
     factory_parameters: tuple[ParameterInfo, ...] = ()
-    if factory is not None:
-        factory_parameters = tuple(_parameter(one, "constexpr") for one in inspect.signature(factory).parameters.values())
+    if resolved.signature is not None:
+        factory_parameters = tuple(
+            _parameter(one, "type" if factories.takes_types(one) else "constexpr") for one in resolved.signature.parameters.values()
+        )
     stages = tempfile.TemporaryDirectory(prefix="flydsl-build-stages-") if job.dump_ir else contextlib.nullcontext()
     try:
         with captured_stderr() as output, stages as dump_folder:
             lowered = flydsl_adapter.lower(
-                launcher,
+                resolved.launcher,
                 binding.values,
                 flydsl_adapter.compile_hints(options),
                 debug_lines=bool(options.debug_lines),
@@ -557,7 +569,7 @@ def _trace(
         raise _FaultError(
             Fault(
                 where=_place(specialization, job.target),
-                what=f"{specialization.attribute} needs torch, which is not installed in the build environment",
+                what=f"{specialization.title} needs torch, which is not installed in the build environment",
                 fix='add "torch" to build-system.requires in pyproject.toml',
                 detail=_explain(error, settings),
             )
@@ -577,7 +589,7 @@ def _trace(
             lowered.text = lowered.text.replace(f'"{os.path.realpath(root)}/', '"').replace(f'"{root}/', '"')
     return _Traced(
         specialization=specialization,
-        launcher=launcher,
+        resolved=resolved,
         lowered=lowered,
         parameters=tuple(binding.parameters),
         factory_parameters=factory_parameters,
@@ -739,7 +751,7 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
     one, host, kernels = joined.traced, joined.host, joined.kernels
     host_object = f"{host.symbol}.o"
     Path(job.output, host_object).write_bytes(host.object_code)
-    function = flydsl_adapter.plain_function(one.launcher)
+    function = flydsl_adapter.plain_function(one.resolved.launcher)
     code = function.__code__
     name = one.specialization.attribute
     return SpecializationBuild(
@@ -749,7 +761,8 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         axes=tuple(name for name, _ in job.axes if name in _axes_of(one)),
         parameters=one.parameters,
         factory_parameters=one.factory_parameters,
-        doc=inspect.getdoc(function),
+        form=one.resolved.form,
+        doc=inspect.getdoc(function if one.resolved.factory is None else one.resolved.factory),
         constexpr=one.constexpr,
         arguments={key: argument_to_json(value) for key, value in one.arguments.items()},
         slots=tuple(_slots(one, host)),

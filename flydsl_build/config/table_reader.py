@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["TableReader", "describe"]
 
 
-def describe(value: object) -> str:
+def describe(value: object) -> str:  # noqa: PLR0911 - one line a type
     """Return what a TOML value is, for "found …" in a message."""
     if isinstance(value, bool):
         return f"the boolean {str(value).lower()}"

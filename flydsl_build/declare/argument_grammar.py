@@ -272,7 +272,7 @@ class _Parser:
 
 @lru_cache(maxsize=1024)
 def default_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Return the strides of a tensor that is written without: static ones if every extent is static, else the last one 1 and dynamic others."""
+    """Return the strides of a tensor written without: static ones if every extent is, else the last one 1 and dynamic others."""
     strides = [Dim(size=1)]
     if all(dim.size is not None for dim in shape):
         for dim in reversed(shape[1:]):

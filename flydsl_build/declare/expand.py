@@ -64,9 +64,7 @@ def expand(settings: Settings) -> tuple[Specialization, ...]:
     for kernel in settings.kernels:
         declarations = list(_declarations(kernel, settings))
         _check_mixed_returns(declarations, faults)
-        own = [
-            specialization for declaration in declarations for specialization in _specializations(declaration, settings.axes, faults)
-        ]
+        own = [specialization for declaration in declarations for specialization in _specializations(declaration, settings.axes, faults)]
         _check_repeated(own, faults)
         found += own
     faults.raise_if_any(ConfigError)

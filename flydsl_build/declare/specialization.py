@@ -65,6 +65,11 @@ class Specialization:
         """The declaration's key, `module:attribute`."""
         return f"{self.module}:{self.attribute}"
 
+    @property
+    def title(self) -> str:
+        """The launcher's name for messages."""
+        return self.attribute if self.element is None else f"{self.attribute}.{self.element}"
+
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON; `from_json` reads it back."""
         return {

@@ -690,3 +690,13 @@ def test_all_faults_come_together(project: Project, inits: Any) -> None:
         ("extern g, gfx950", "bitcode v5.ll is for code object version 5"),
         ("extern h, gfx950", "its init function is a lambda"),
     ]
+
+
+def test_two_kernels_that_declare_it_differently(project: Project) -> None:
+    project.write("f.ll", ir(function()))
+    resolver = project.resolver(rule("f.ll"))
+    uses = [ExternUse(), ExternUse()]
+    resolver.resolve(uses[0], extern())
+    resolver.resolve(uses[1], extern(result="int32"))
+    (fault,) = resolver.check_joined(uses)
+    assert fault.what == "is declared with the types (float32) -> float32 and (float32) -> int32"

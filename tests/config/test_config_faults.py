@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from flydsl_build.config import extend_with_declarations, read_settings
 from flydsl_build.errors import ConfigError
 from flydsl_build.targets import TARGETS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 T = "tool.flydsl-build"
 ARCHS = '[tool.flydsl-build]\narchs = ["gfx942"]\n'
@@ -54,9 +57,11 @@ def test_pyproject_is_a_folder(tmp_path: Path) -> None:
         ("a = [1,", "pyproject.toml:1:8: Invalid value\n    | a = [1,\n    |        ^"),
         (
             K + "[tool.flydsl-build.kernels.'m:f']\n",
-            "pyproject.toml:2:33: Cannot declare ('tool', 'flydsl-build', 'kernels', 'm:f') twice\n"
-            "    -> a kernel has one table; several parameter sets of it go into its `sets`\n"
-            "    | [tool.flydsl-build.kernels.'m:f']\n    |                                 ^",
+            (
+                "pyproject.toml:2:33: Cannot declare ('tool', 'flydsl-build', 'kernels', 'm:f') twice\n"
+                "    -> a kernel has one table; several parameter sets of it go into its `sets`\n"
+                "    | [tool.flydsl-build.kernels.'m:f']\n    |                                 ^"
+            ),
         ),
         (b'a = 1\nb = "\xff"\n', "pyproject.toml:2: byte 0xff is not UTF-8\n    -> TOML files are UTF-8"),
         ("tool = 1", "pyproject.toml: `tool` is the integer 1\n    -> write a table"),
@@ -73,13 +78,17 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
     [
         (
             "",
-            f"{T}.kernels: no kernels are declared\n"
-            f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
+            (
+                f"{T}.kernels: no kernels are declared\n"
+                f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
+            ),
         ),
         (
             ARCHS + "[tool.flydsl-build.kernels]",
-            f"{T}.kernels: no kernels are declared\n"
-            f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
+            (
+                f"{T}.kernels: no kernels are declared\n"
+                f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
+            ),
         ),
         (ARCHS + '[tool.flydsl-build.kernel."m:f"]', f'{T}.kernel: unknown key\n    -> Did you mean "kernels"?'),
         (in_table("arch = 1"), f'{T}.arch: unknown key\n    -> Did you mean "archs"?'),
@@ -87,9 +96,11 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (in_table('"a b" = 1'), f'{T}."a b": unknown key\n    -> Allowed: {TOP}'),
         (
             K,
-            f"{T}.archs: no architectures are given to build for: m:f\n"
-            '    -> write archs = ["gfx942", "gfx1100"] in the table, pass -C archs=gfx942,gfx1100, or set '
-            "FLYDSL_BUILD_ARCHS=gfx942,gfx1100; there is no default, and the build machine is not probed",
+            (
+                f"{T}.archs: no architectures are given to build for: m:f\n"
+                '    -> write archs = ["gfx942", "gfx1100"] in the table, pass -C archs=gfx942,gfx1100, or set '
+                "FLYDSL_BUILD_ARCHS=gfx942,gfx1100; there is no default, and the build machine is not probed"
+            ),
         ),
         (f"[{T}]\narchs = []\n{K}", f'{T}.archs: the list of architectures is empty\n    -> write at least one, such as ["gfx942"]'),
         (f'[{T}]\narchs = "gfx942"\n{K}', f'{T}.archs: found the string "gfx942"\n    -> write a list of strings'),
@@ -126,8 +137,10 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         ),
         (
             in_table("options = { waves-per-eu = [4] }"),
-            f"{T}.options.waves-per-eu: found a list that is not two integers\n"
-            "    -> write an integer, or [low, high] with 1 <= low <= high <= 20",
+            (
+                f"{T}.options.waves-per-eu: found a list that is not two integers\n"
+                "    -> write an integer, or [low, high] with 1 <= low <= high <= 20"
+            ),
         ),
         (
             in_table('options = { llvm-options = { "-a-b" = 1 } }'),
@@ -140,8 +153,10 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         ),
         (
             in_table("options = { gfx942 = { gfx942 = {} } }"),
-            f"{T}.options.gfx942.gfx942: unknown key\n    -> Allowed: debug-lines, fast-fp-math, llvm-options, opt-level, "
-            "unsafe-fp-math, waves-per-eu.",
+            (
+                f"{T}.options.gfx942.gfx942: unknown key\n    -> Allowed: debug-lines, fast-fp-math, llvm-options, opt-level, "
+                "unsafe-fp-math, waves-per-eu."
+            ),
         ),
         (in_table("env = { ARCH = 'x' }"), f"{T}.env.ARCH: the build sets this variable itself, to the target\n    -> remove it"),
         (in_table("env = { 'A=B' = 'x' }"), f'{T}.env."A=B": not the name of an environment variable'),

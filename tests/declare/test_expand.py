@@ -170,8 +170,10 @@ def test_same_values_for_other_targets(read: Read) -> None:
     [
         (
             'args = { A = "f32[M N]" }',
-            f'{WHERE}.args.A: expected "]", found "N"\n    -> separate dims with ",", begin strides with ":", end with "]"\n'
-            "    | f32[M N]\n    |       ^",
+            (
+                f'{WHERE}.args.A: expected "]", found "N"\n    -> separate dims with ",", begin strides with ":", end with "]"\n'
+                "    | f32[M N]\n    |       ^"
+            ),
         ),
         (
             'args = { p = { x = "half" } }',
@@ -199,8 +201,10 @@ def test_same_values_for_other_targets(read: Read) -> None:
         ),
         (
             'args = { A = "f32[{arch}]" }',
-            f"{WHERE}.args.A: {{arch}} cannot be in an argument type: it is the same for all targets\n"
-            "    -> use a parameter, or one set for each target\n    | f32[{arch}]\n    |     ^",
+            (
+                f"{WHERE}.args.A: {{arch}} cannot be in an argument type: it is the same for all targets\n"
+                "    -> use a parameter, or one set for each target\n    | f32[{arch}]\n    |     ^"
+            ),
         ),
         (
             'params = { N = true }\nargs = { A = "f32[{N}]" }',
@@ -212,8 +216,10 @@ def test_same_values_for_other_targets(read: Read) -> None:
         ),
         (
             'args = { A = "f32[{{N}}]" }',
-            f'{WHERE}.args.A: expected an extent, found "{{"\n    -> write an integer, "?", a name, or one of the last two with %8\n'
-            '    | f32[{N}]\n    |     ^\n    | from "f32[{{N}}]"',
+            (
+                f'{WHERE}.args.A: expected an extent, found "{{"\n    -> write an integer, "?", a name, or one of the last two with %8\n'
+                '    | f32[{N}]\n    |     ^\n    | from "f32[{{N}}]"'
+            ),
         ),
         (
             'constexpr = { A = 1 }\nargs = { A = "f32" }',

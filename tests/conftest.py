@@ -20,6 +20,12 @@ sys.path.insert(0, str(TESTS))
 
 from environment import build_own_wheel, make_venv, pip_install
 
+NO_TORCH = """
+import importlib.util
+_find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *package: None if name == "torch" else _find(name, *package)
+"""
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -91,8 +97,12 @@ def build(tmp_path: Path) -> Callable[..., Build]:
         code = f"import flydsl_build.backend as b; print('WHEEL', b.build_wheel({str(dist)!r}, {dict(config or {})!r}))"
         environ = {name: value for name, value in os.environ.items() if not name.startswith("FLYDSL_BUILD_")}
         environ.update(env or {})
-        if python_path is not None:
-            environ["PYTHONPATH"] = str(python_path)
+        # As in an isolated build, and because a worker that imports torch needs seconds.
+        shim = python_path or tmp_path / "no-torch"
+        shim.mkdir(exist_ok=True)
+        with (shim / "sitecustomize.py").open("a", encoding="utf-8") as file:
+            file.write(NO_TORCH)
+        environ["PYTHONPATH"] = str(shim)
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["PACKAGES", "TESTS", "Answer", "call_hook", "copy_project", "manifest", "members", "run_script", "unpack"]
+__all__ = ["PACKAGES", "TESTS", "Answer", "build_environment", "call_hook", "copy_project", "manifest", "members", "run_script", "unpack"]
 
 TESTS = Path(__file__).resolve().parents[1]
 PACKAGES = TESTS / "packages"
@@ -64,6 +64,21 @@ class Answer:
     imported: set[str]
 
 
+def build_environment(hide_torch_by: Path | None) -> dict[str, str]:
+    """Return the environment without SOURCE_DATE_EPOCH and all settings of ours, for a build.
+
+    Parameters
+    ----------
+    hide_torch_by
+        A folder for a file that keeps torch out of sight; None leaves it.
+    """
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("FLYDSL_", "SOURCE_DATE_EPOCH"))}
+    if hide_torch_by is not None:
+        (hide_torch_by / "sitecustomize.py").write_text(_NO_TORCH, encoding="utf-8")
+        environ["PYTHONPATH"] = str(hide_torch_by)
+    return environ
+
+
 def call_hook(
     project: Path,
     hook: str,
@@ -90,11 +105,7 @@ def call_hook(
     with tempfile.TemporaryDirectory() as temporary:
         answer = Path(temporary, "answer.json")
         request = {"hook": hook, "arguments": list(map(_plain, arguments)), "umask": umask, "hidden": list(hidden), "answer": str(answer)}
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("FLYDSL_", "SOURCE_DATE_EPOCH"))}
-        if not torch:
-            Path(temporary, "sitecustomize.py").write_text(_NO_TORCH, encoding="utf-8")
-            environ["PYTHONPATH"] = temporary
-        environ.update(env or {})
+        environ = {**build_environment(None if torch else Path(temporary)), **(env or {})}
         command = [sys.executable, "-c", _HOOK, json.dumps(request)]
         done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300)
         output = done.stdout + done.stderr
@@ -160,7 +171,11 @@ def run_script(
     The test fails if the process did not end well, by a signal above all.
     """
     # The bare name goes through LD_LIBRARY_PATH; as a setting it also wins over a ROCm that the machine may have.
-    library = {"LD_LIBRARY_PATH": str(hip.parent), "FLYDSL_BUILD_HIP_LIBRARY": hip.name} if hip else {"FLYDSL_BUILD_HIP_LIBRARY": "/no/such/hip.so"}
+    library = (
+        {"LD_LIBRARY_PATH": str(hip.parent), "FLYDSL_BUILD_HIP_LIBRARY": hip.name}
+        if hip
+        else {"FLYDSL_BUILD_HIP_LIBRARY": "/no/such/hip.so"}
+    )
     environ = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join(map(str, [*([site] if site else []), TESTS])),

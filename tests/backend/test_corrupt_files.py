@@ -106,7 +106,9 @@ CASES: list[tuple[str, Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "damage", "what"), CASES, ids=[f"{name.partition('.')[2]}-{damage.__name__}" for name, damage, _ in CASES])
+@pytest.mark.parametrize(
+    ("name", "damage", "what"), CASES, ids=[f"{name.partition('.')[2]}-{damage.__name__}" for name, damage, _ in CASES]
+)
 @pytest.mark.parametrize("load", ["import", "lazy"])
 def test_damaged_file(site: Path, hip_library: Path, name: str, damage: Callable[[Path], None], what: str, load: str) -> None:
     damage(site / name)
@@ -284,7 +286,7 @@ def flip(site: Path, hip_library: Path, name: str, positions: list[int], bits: l
 @pytest.mark.parametrize("name", [MANIFEST, LIBRARY])
 def test_any_flipped_bit_is_found(site: Path, hip_library: Path, name: str) -> None:
     size = (site / name).stat().st_size
-    positions = [*range(0, 64), *range(64, size - 1, 37), size - 1]
+    positions = [*range(64), *range(64, size - 1, 37), size - 1]
     answer, launches = flip(site, hip_library, name, positions, [0, 7])
     assert list(answer) == ["CorruptFileError"]
     assert launches == []

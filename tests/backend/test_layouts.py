@@ -21,6 +21,7 @@ RUNTIME = [
     "description.py",
     "driver.py",
     "errors.py",
+    "factory.py",
     "launcher.py",
     "module.py",
     "process.py",
@@ -194,30 +195,39 @@ print(json.dumps([first, [event["kernel"] for event in hip.events("launch")]]))
 
 # --- builds on top of earlier ones --------------------------------------------------------------------------------------------
 
-DECLARATION = '\n[tool.flydsl-build.kernels."tiny_kernels.double:double"]\nargs = { X = "f32[L]" }\n'
+DECLARATIONS = """
+[tool.flydsl-build.kernels."tiny_kernels.double:double"]
+args = { X = "f32[L]" }
+
+[tool.flydsl-build.kernels."alone:treble"]
+args = { X = "f32[L]" }
+"""
 
 
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Wheels of one project folder, one after another: two modules; the same again; one of them, for another target."""
+    """Wheels of one project folder, one after another: three modules; the same again; one of them, for another target.
+
+    The last time one of the others is not declared any more, and one is deleted.
+    """
     folder = tmp_path_factory.mktemp("rebuild")
     project = copy_project(PACKAGES / "tiny", folder / "project")
     source = (project / "tiny_kernels" / "negate.py").read_text()
-    (project / "tiny_kernels" / "double.py").write_text(source.replace("negate", "double").replace("-X[index]", "X[index] * 2.0"))
-    settings = project / "pyproject.toml"
-    declared = settings.read_text()
+    double, alone, settings = project / "tiny_kernels" / "double.py", project / "alone.py", project / "pyproject.toml"
+    double.write_text(source.replace("negate", "double").replace("-X[index]", "X[index] * 2.0"))
+    alone.write_text(source.replace("negate", "treble").replace("-X[index]", "X[index] * 3.0"))
+    last = settings.read_text()
+    first = last.replace("[tool.setuptools]", '[tool.setuptools]\npy-modules = ["alone"]') + DECLARATIONS
     wheels = {}
-    for name, text, config in (
-        ("both", declared + DECLARATION, {}),
-        ("again", declared + DECLARATION, {}),
-        ("other target", declared, {"archs": "gfx1100"}),
-    ):
+    for name, text, config in (("all", first, {}), ("again", first, {}), ("one", last, {"archs": "gfx1100"})):
         settings.write_text(text)
+        if name == "one":
+            alone.unlink()
         dist = folder / name
         dist.mkdir()
         wheels[name] = dist / call_hook(project, "build_wheel", dist, config).value
         assert (project / "tiny_kernels" / "negate.py").read_text() == source
-    wheels["source"] = project / "tiny_kernels" / "double.py"
+    wheels["source"] = double
     return wheels
 
 
@@ -225,27 +235,30 @@ NEGATE = ["tiny_kernels/negate.py", "tiny_kernels/negate.pyi", *artefacts("tiny_
 DOUBLE = ["tiny_kernels/double.py", "tiny_kernels/double.pyi", *artefacts("tiny_kernels/_flydsl/double")]
 
 
-def test_two_modules(rebuilt: dict[str, Path]) -> None:
-    assert code(rebuilt["both"]) == sorted(["tiny_kernels/__init__.py", *anchor("tiny_kernels/_flydsl"), *NEGATE, *DOUBLE])
+ALONE = ["alone.py", "alone.pyi", *anchor("_flydsl_alone"), *artefacts("_flydsl_alone/alone")]
+
+
+def test_first_build(rebuilt: dict[str, Path]) -> None:
+    assert code(rebuilt["all"]) == sorted(["tiny_kernels/__init__.py", *anchor("tiny_kernels/_flydsl"), *NEGATE, *DOUBLE, *ALONE])
 
 
 def test_second_build_is_byte_equal(rebuilt: dict[str, Path]) -> None:
-    assert rebuilt["again"].read_bytes() == rebuilt["both"].read_bytes()
+    assert rebuilt["again"].read_bytes() == rebuilt["all"].read_bytes()
 
 
 def test_removed_declaration_brings_the_source_back(rebuilt: dict[str, Path]) -> None:
-    wheel = rebuilt["other target"]
+    wheel = rebuilt["one"]
     assert code(wheel) == sorted(["tiny_kernels/__init__.py", "tiny_kernels/double.py", *anchor("tiny_kernels/_flydsl"), *NEGATE])
     assert members(wheel)["tiny_kernels/double.py"] == rebuilt["source"].read_bytes()
 
 
 def test_other_archs_leave_nothing_of_the_old(rebuilt: dict[str, Path]) -> None:
-    facts = manifest(rebuilt["other target"], "tiny_kernels/_flydsl/negate.json")
+    facts = manifest(rebuilt["one"], "tiny_kernels/_flydsl/negate.json")
     assert facts["targets"] == ["gfx1100"]
     assert [list(unit["code_objects"]) for unit in facts["units"]] == [["gfx1100"]]
-    bundle = members(rebuilt["other target"])["tiny_kernels/_flydsl/negate.hipfb"]
+    bundle = members(rebuilt["one"])["tiny_kernels/_flydsl/negate.hipfb"]
     assert b"gfx1100" in bundle
     assert b"gfx942" not in bundle
-    stub = members(rebuilt["other target"])["tiny_kernels/negate.py"]
+    stub = members(rebuilt["one"])["tiny_kernels/negate.py"]
     assert b'"gfx1100"' in stub
     assert b"gfx942" not in stub

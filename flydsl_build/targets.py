@@ -89,10 +89,59 @@ class Target:
         """The `e_flags` of a code object for this target: code object version 6, all target features "any"."""
         return self.machine | (int(self.xnack) << 8) | (int(self.sramecc) << 10) | (self.generic_version << 24)
 
-    def occupancy(self, vgprs: int) -> int:
-        """Return how many wavefronts of one SIMD have registers, with `vgprs` registers used by each (AGPRs included)."""
+    @property
+    def sgpr_limit(self) -> int:
+        """The most scalar registers that metadata can count: VCC and, before gfx10, FLAT_SCRATCH and XNACK are among them.
+
+        `getAddressableNumSGPRs` and `getNumExtraSGPRs` of LLVM's AMDGPUBaseInfo.cpp: 102 + 6 before gfx10, 106 + 2 from there on.
+        """
+        return 108
+
+    def occupancy(self, vgprs: int, *, sgprs: int = 0, lds: int = 0, workgroup: int = 0) -> int:
+        """Return how many wavefronts a SIMD can hold at once.
+
+        Parameters
+        ----------
+        vgprs
+            Vector registers of each wavefront (AGPRs included, as `.vgpr_count` does from gfx90a on).
+        sgprs
+            Scalar registers; they bound the number before gfx10 only.
+        lds
+            Bytes of LDS of each workgroup.
+        workgroup
+            Work items of a workgroup; 0 leaves LDS and the number of workgroups out of account.
+
+        The rules are LLVM's, whose `; Occupancy:` comment in the ISA has the same number: `GCNSubtarget::computeOccupancy`,
+        `AMDGPUSubtarget::getOccupancyWithWorkGroupSizes` and `IsaInfo::getMaxWorkGroupsPerCU`. From gfx10 on kernels run in WGP mode, in
+        which four SIMDs share twice the LDS of one compute unit; gfx125x has no such mode.
+        """
         granted = -(-max(vgprs, 1) // self.vgpr_granule) * self.vgpr_granule
-        return min(self.max_waves, self.vgpr_total // granted)
+        waves = min(self.max_waves, max(self.vgpr_total // granted, 1))
+        if not self._is_gfx10_or_later:
+            waves = min(waves, next(most for bound, most in _WAVES_BY_SGPRS if sgprs <= bound))
+        return min(waves, self._occupancy_of_workgroups(lds, workgroup)) if workgroup else waves
+
+    @property
+    def _is_gfx10_or_later(self) -> bool:
+        return not self.name.startswith("gfx9")
+
+    @property
+    def _in_wgp_mode(self) -> bool:
+        return self._is_gfx10_or_later and not self.name.startswith("gfx125")
+
+    def _occupancy_of_workgroups(self, lds: int, workgroup: int) -> int:
+        each = -(-workgroup // self.wavefront_size)
+        most = self.max_waves * _SIMDS
+        # Workgroups of one wavefront take no barrier.
+        groups = most if each == 1 else min(most // each, _BARRIERS * (1 + self._in_wgp_mode))
+        groups = min(groups, self.lds_limit * (1 + self._in_wgp_mode) // max(lds, 1))
+        return max(1, min(self.max_waves, -(-each * groups // _SIMDS)))
+
+
+_SIMDS = 4
+_BARRIERS = 16
+# GCNSubtarget::getOccupancyWithNumSGPRs: scalar registers, and the most wavefronts with so many of them.
+_WAVES_BY_SGPRS = ((80, 10), (88, 9), (100, 8), (1 << 30, 7))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

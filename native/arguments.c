@@ -49,6 +49,12 @@ const char *fdr_dtype_name(uint32_t dtype) {
 
 static uint32_t dtype_of(const struct fdr_dltensor *tensor) { return FDR_DTYPE(tensor->code, tensor->bits); }
 
+static uint32_t element_of(const struct fdr_dltensor *tensor) {
+  uint32_t element;
+  memcpy(&element, &tensor->code, sizeof element);
+  return element;
+}
+
 static uintptr_t address_of(const struct fdr_dltensor *tensor) {
   return (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
 }
@@ -96,8 +102,8 @@ static void describe(char *buffer, size_t size, const struct fdr_dltensor *tenso
 }
 
 struct check {
-  const struct fdr_table *table;
   const struct fdr_argument *argument;
+  const struct fdr_table *table;
   const struct fdr_dltensor *tensor; // NULL for an argument that came as a bare pointer
   struct fdr_name_value *names;
   bool quiet;
@@ -233,31 +239,10 @@ static enum fdr_code check_tensor(const struct check *check) {
   return check_pointer(check, address_of(tensor));
 }
 
-enum fdr_code fdr_check(const struct fdr_table *table, const struct fdr_value *values, struct fdr_name_value *names,
-                        bool quiet) {
-  for (uint32_t i = 0; i < table->name_count; i++) {
-    names[i].argument = -1;
-  }
-  struct check check = {.table = table, .names = names, .quiet = quiet};
-  for (uint32_t i = 0; i < table->argument_count; i++) {
-    check.argument = &table->arguments[i];
-    check.tensor = values[i].tensor;
-    enum fdr_code failed = FDR_OK;
-    if (check.tensor) {
-      failed = check_tensor(&check);
-    } else if (check.argument->kind == FDR_POINTER) {
-      failed = check_pointer(&check, (uintptr_t)values[i].bits);
-    }
-    if (failed) {
-      return failed;
-    }
-  }
-  return FDR_OK;
-}
-
 enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_table *table,
                               const struct fdr_value *values, int *device) {
   int32_t first = -1;
+  int32_t known_type = -1, known_id = -1;
   *device = -1;
   for (uint32_t i = 0; i < table->argument_count; i++) {
     const struct fdr_argument *argument = &table->arguments[i];
@@ -265,6 +250,11 @@ enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_
     if (!tensor) {
       continue;
     }
+    if (tensor->device_type == known_type && tensor->device_id == known_id) {
+      continue;
+    }
+    known_type = tensor->device_type;
+    known_id = tensor->device_id;
     uint32_t type = tensor->device_type > 0 && tensor->device_type < 32 ? 1U << tensor->device_type : 0;
     if (type & driver->host_types) {
       continue;
@@ -290,7 +280,7 @@ enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_
 // ---- packing --------------------------------------------------------------------------------------------------------
 
 // Little-endian, as everything that this run time serves. Of constant sizes, memcpy is one store.
-static inline char *put(char *at, int64_t value, uint32_t bytes) {
+static inline void put(char *at, uint64_t value, uint32_t bytes) {
   switch (bytes) {
   case 8:
     memcpy(at, &value, 8);
@@ -305,48 +295,171 @@ static inline char *put(char *at, int64_t value, uint32_t bytes) {
     memcpy(at, &value, 1);
     break;
   }
-  return at + bytes;
 }
 
-static inline char *put_integer(char *at, int64_t value, uint8_t bytes) {
-  memcpy(at, &value, 4);
-  if (bytes == 8) {
-    memcpy(at, &value, 8);
-  }
-  return at + bytes;
-}
-
-static inline void pack_layout(const struct fdr_slot *slot, const struct fdr_dltensor *tensor, char *at) {
-  const int64_t *shape = tensor->shape, *strides = tensor->strides;
-  for (int d = 0; d < slot->shape_count; d++) {
-    at = put_integer(at, shape[slot->shape_dims[d]], slot->shape_bytes);
-  }
-  for (int d = 0; d < slot->stride_count; d++) {
-    at = put_integer(at, strides[slot->stride_dims[d]], slot->stride_bytes);
+static inline void put_dim(char *block, const struct fdr_dim *dim, int64_t value) {
+  if (dim->wide) {
+    memcpy(block + dim->at, &value, 8);
+  } else {
+    memcpy(block + dim->at, &value, 4);
   }
 }
 
-void fdr_pack(const struct fdr_table *table, const struct fdr_value *values, char *block, void **slots) {
-  static const struct fdr_value null_stream;
+static void pack_tensor(const struct fdr_argument *argument, const struct fdr_dltensor *tensor, char *block) {
+  put(block + argument->at, address_of(tensor), 8);
+  for (int d = 0; argument->kind == FDR_TENSOR && d < argument->rank; d++) {
+    put_dim(block, &argument->shape[d], tensor->shape[d]);
+    put_dim(block, &argument->strides[d], tensor->strides[d]);
+  }
+}
+
+// Packs slot by slot, whatever fdr_check_and_pack() has packed before.
+static void pack_repeats(const struct fdr_table *table, const struct fdr_value *values, char *block) {
   for (uint32_t i = 0; i < table->slot_count; i++) {
     const struct fdr_slot *slot = &table->slots[i];
     char *at = block + slot->offset;
-    slots[i] = at;
-    const struct fdr_value *value = slot->argument < 0 ? &null_stream : &values[slot->argument];
-    switch (slot->kind) {
-    case FDR_SLOT_DATA:
-    case FDR_SLOT_POINTER:
-      put(at, value->tensor ? (int64_t)address_of(value->tensor) : (int64_t)value->bits, 8);
-      break;
-    case FDR_SLOT_LAYOUT:
-      pack_layout(slot, value->tensor, at);
-      break;
-    case FDR_SLOT_SCALAR:
-    case FDR_SLOT_STREAM:
-      put(at, (int64_t)value->bits, slot->size);
-      break;
+    if (slot->argument < 0) {
+      continue;
+    }
+    const struct fdr_value *value = &values[slot->argument];
+    if (slot->kind != FDR_SLOT_LAYOUT) {
+      put(at, value->tensor ? address_of(value->tensor) : value->bits, slot->size);
+      continue;
+    }
+    for (int d = 0; d < slot->shape_count; d++, at += slot->shape_bytes) {
+      put(at, (uint64_t)value->tensor->shape[slot->shape_dims[d]], slot->shape_bytes);
+    }
+    for (int d = 0; d < slot->stride_count; d++, at += slot->stride_bytes) {
+      put(at, (uint64_t)value->tensor->strides[slot->stride_dims[d]], slot->stride_bytes);
     }
   }
+}
+
+// Gives a dim its place; one that has a place already is left to pack_repeats().
+static void place(struct fdr_table *table, struct fdr_dim *dim, uint32_t at, uint8_t bytes) {
+  if (dim->at) {
+    table->repeats = true;
+  }
+  dim->at = at;
+  dim->wide = bytes == 8;
+}
+
+void fdr_finish_table(struct fdr_table *table) {
+  for (uint32_t i = 0; i < table->argument_count; i++) {
+    struct fdr_argument *argument = &table->arguments[i];
+    const struct fdr_dltensor like = {.code = (uint8_t)(argument->dtype >> 8), .bits = (uint8_t)argument->dtype, .lanes = 1};
+    argument->element = element_of(&like);
+    argument->size = 8;
+  }
+  for (uint32_t i = 0; i < table->slot_count; i++) {
+    const struct fdr_slot *slot = &table->slots[i];
+    if (slot->argument < 0) {
+      continue;
+    }
+    struct fdr_argument *argument = &table->arguments[slot->argument];
+    if (slot->kind != FDR_SLOT_LAYOUT) {
+      table->repeats |= argument->at != 0;
+      argument->at = slot->offset;
+      argument->size = (uint8_t)slot->size;
+      continue;
+    }
+    uint32_t at = slot->offset;
+    for (int d = 0; d < slot->shape_count; d++, at += slot->shape_bytes) {
+      place(table, &argument->shape[slot->shape_dims[d]], at, slot->shape_bytes);
+    }
+    for (int d = 0; d < slot->stride_count; d++, at += slot->stride_bytes) {
+      place(table, &argument->strides[slot->stride_dims[d]], at, slot->stride_bytes);
+    }
+  }
+}
+
+// ---- both at once, for every call -----------------------------------------------------------------------------------
+
+// Checks and packs a tensor of the very dtype, with data. False: it has to be looked at closely, which may still find
+// nothing wrong. What it then leaves in `names` and `block` is what check_tensor() and pack_tensor() put there, too.
+static inline bool take_tensor(const struct fdr_argument *argument, const struct fdr_dltensor *tensor, int32_t index,
+                               struct fdr_name_value *names, char *block) {
+  const int32_t rank = argument->rank;
+  if (element_of(tensor) != argument->element || tensor->rank != rank) {
+    return false;
+  }
+  // Copies in registers: a store could change what lies behind any pointer.
+  const struct fdr_dim *dims = argument->shape;
+  const int64_t *shape = tensor->shape, *strides = tensor->strides;
+  uint64_t odd = 0; // above bit 30: an extent is 0, negative or too large; then bit 63: a stride is negative
+  for (int d = 0; d < rank; d++) {
+    int64_t extent = shape[d];
+    if (!fits_dim(names, index, &dims[d], extent)) {
+      return false;
+    }
+    odd |= (uint64_t)extent | (uint64_t)(extent - 1);
+    put_dim(block, &dims[d], extent);
+  }
+  if (odd >> 31) {
+    return false; // of an empty tensor, the strides must not give their names a value
+  }
+  odd = 0;
+  dims = argument->strides;
+  for (int d = 0; d < rank; d++) {
+    int64_t stride = strides[d];
+    if (shape[d] != 1) { // see check_tensor()
+      if (!fits_dim(names, index, &dims[d], stride)) {
+        return false;
+      }
+      odd |= (uint64_t)stride;
+    }
+    put_dim(block, &dims[d], stride);
+  }
+  uintptr_t address = address_of(tensor);
+  if (odd >> 63 || !tensor->data || (address & (argument->align - 1)) ||
+      (argument->offsets_32 && !reaches_within_32_bits(tensor))) {
+    return false;
+  }
+  memcpy(block + argument->at, &address, 8);
+  return true;
+}
+
+static enum fdr_code take_closely(const struct fdr_table *table, uint32_t i, const struct fdr_value *value,
+                                  struct fdr_name_value *names, char *block, bool quiet) {
+  const struct check check = {&table->arguments[i], table, value->tensor, names, quiet};
+  enum fdr_code failed = value->tensor ? check_tensor(&check) : check_pointer(&check, (uintptr_t)value->bits);
+  if (failed) {
+    return failed;
+  }
+  if (value->tensor) {
+    pack_tensor(check.argument, value->tensor, block);
+  } else {
+    put(block + check.argument->at, value->bits, 8);
+  }
+  return FDR_OK;
+}
+
+enum fdr_code fdr_check_and_pack(const struct fdr_table *table, const struct fdr_value *values,
+                                 struct fdr_name_value *names, char *block, bool quiet) {
+  memset(block + FDR_NULL_SLOT, 0, 8);
+  for (uint32_t i = 0; i < table->name_count; i++) {
+    names[i].argument = -1;
+  }
+  const struct fdr_argument *argument = table->arguments;
+  const struct fdr_value *value = values;
+  for (uint32_t i = 0, count = table->argument_count; i < count; i++, argument++, value++) {
+    if (argument->kind == FDR_TENSOR) {
+      if (take_tensor(argument, value->tensor, (int32_t)i, names, block)) {
+        continue;
+      }
+    } else if (argument->kind != FDR_POINTER) {
+      put(block + argument->at, value->bits, argument->size);
+      continue;
+    }
+    enum fdr_code failed = take_closely(table, i, value, names, block, quiet);
+    if (failed) {
+      return failed;
+    }
+  }
+  if (table->repeats) {
+    pack_repeats(table, values, block);
+  }
+  return FDR_OK;
 }
 
 bool fdr_round_float(double value, unsigned exponent_bits, unsigned fraction_bits, uint64_t *bits) {

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "dlpack_abi.h"
 
@@ -22,6 +23,8 @@ enum {
   FDR_MAX_RANK = 16,
   FDR_MAX_DEVICES = 64,
   FDR_MAX_BLOCK = 64 * 1024, // bytes of packed arguments of one call, which lie on the stack
+  FDR_NULL_SLOT = 16,        // a block begins with 16 bytes of scratch, then has the null stream
+  FDR_FIRST_SLOT = 32,
 };
 
 // ---- status.c -------------------------------------------------------------------------------------------------------
@@ -55,6 +58,7 @@ struct fdr_driver {
   const char *cluster_entry; // the entry point that a cluster launch needs
   uint32_t device_types;     // bit set of DLPack device types: memory of a numbered device
   uint32_t host_types;       // bit set of DLPack device types: memory that any device may read
+  int devices;               // how many there are
   int (*device_count)(int *count);
   int (*current_device)(int *device);
   int (*set_device)(int device);
@@ -68,6 +72,7 @@ struct fdr_driver {
   int (*launch_cluster)(void *function, const struct fdr_dims *dims, void *stream, void **args); // optional
   int (*raise_lds_limit)(void *function, int bytes);                                             // optional
   int (*stream_capturing)(void *stream, int *capturing);                                         // optional
+  int (*stream_device)(void *stream, int *device);                                               // optional
   const char *(*error_name)(int code);
   const char *(*error_text)(int code);
 };
@@ -122,7 +127,8 @@ void fdr_launch(struct fdb_call *call, int32_t kernel, const int64_t config[10],
                 void *stream);
 
 // Counts the forks between the first process and this one.
-unsigned fdr_generation(void);
+extern atomic_uint fdr_forks;
+static inline unsigned fdr_generation(void) { return atomic_load_explicit(&fdr_forks, memory_order_relaxed); }
 int fdr_watch_forks(void);
 
 // ---- arguments.c ----------------------------------------------------------------------------------------------------
@@ -137,6 +143,8 @@ struct fdr_dim {
   int64_t size; // -1: dynamic
   int32_t name; // -1: none
   uint32_t divisor;
+  uint32_t at; // where in the block it is packed; one that is not packed goes to the block's scratch
+  bool wide;   // in 8 bytes, else in 4
 };
 
 struct fdr_argument {
@@ -144,6 +152,9 @@ struct fdr_argument {
   uint32_t dtype;
   uint32_t align;
   int32_t rank;
+  uint32_t element; // code, bits and lanes as they lie in a DLPack tensor
+  uint32_t at;     // where in the block the address or the value is packed
+  uint8_t size;    // of a packed value
   bool offsets_32; // element offsets are computed in 32 bits
   const char *label;
   const char *expected; // in the grammar of the declarations
@@ -162,6 +173,7 @@ struct fdr_slot {
 struct fdr_table {
   uint32_t argument_count, slot_count, name_count;
   uint32_t block_size; // bytes of the packed block, a multiple of 16
+  bool repeats;        // some argument or dim has more than one place in the block
   struct fdr_argument *arguments;
   struct fdr_slot *slots;
   const char **names;
@@ -179,12 +191,19 @@ struct fdr_name_value {
   int32_t argument; // the first argument that gave the name its value; -1: none yet
 };
 
-// Checks every tensor and pointer of `table`. `names` has table->name_count elements, undefined before the call.
-// `quiet` leaves out the text of the error, for a try among several specializations.
-enum fdr_code fdr_check(const struct fdr_table *table, const struct fdr_value *values, struct fdr_name_value *names,
-                        bool quiet);
-// Packs checked values into `block` (block_size bytes, aligned to 16) and points `slots` at them.
-void fdr_pack(const struct fdr_table *table, const struct fdr_value *values, char *block, void **slots);
+// Fills in what fdr_check_and_pack() reads beside the description itself; the table is complete then.
+void fdr_finish_table(struct fdr_table *table);
+// Checks every tensor and pointer of `table` and packs all values into `block` (block_size bytes, aligned to 16).
+// `names` has table->name_count elements, undefined before the call. `quiet` leaves out the text of the error, for a
+// try among several specializations.
+enum fdr_code fdr_check_and_pack(const struct fdr_table *table, const struct fdr_value *values,
+                                 struct fdr_name_value *names, char *block, bool quiet);
+// The slots as the launcher library takes them.
+static inline void fdr_point_slots(const struct fdr_table *table, char *block, void **slots) {
+  for (uint32_t i = 0; i < table->slot_count; i++) {
+    slots[i] = block + table->slots[i].offset;
+  }
+}
 // Finds the one device that all tensors are on, or -1 where all are in host memory.
 enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_table *table,
                               const struct fdr_value *values, int *device);

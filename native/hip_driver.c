@@ -87,6 +87,7 @@ static struct {
   int (*set_attribute)(const void *, int, int);
   int (*copy_to_device)(void *, void *, size_t);
   int (*is_capturing)(void *, int *);
+  int (*stream_device)(void *, int *);
   const char *(*error_name)(int);
   const char *(*error_text)(int);
 } hip;
@@ -112,6 +113,7 @@ static const struct {
     ENTRY("hipFuncSetAttribute", set_attribute, false),
     ENTRY("hipMemcpyHtoD", copy_to_device, true),
     ENTRY("hipStreamIsCapturing", is_capturing, false),
+    ENTRY("hipStreamGetDevice", stream_device, false),
     ENTRY("hipGetErrorName", error_name, false),
     ENTRY("hipGetErrorString", error_text, false),
 #undef ENTRY
@@ -178,6 +180,13 @@ static int stream_capturing(void *stream, int *capturing) {
   return error;
 }
 
+enum { LAST_SPECIAL_STREAM = 2 }; // the null stream, hipStreamLegacy, hipStreamPerThread: of whatever device is current
+
+static int stream_device(void *stream, int *device) {
+  *device = -1;
+  return (uintptr_t)stream <= LAST_SPECIAL_STREAM ? 0 : hip.stream_device(stream, device);
+}
+
 static const char *error_name(int code) {
   for (size_t i = 0; i < sizeof error_names / sizeof *error_names; i++) {
     if (error_names[i].code == code) {
@@ -235,6 +244,7 @@ enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_
   table.launch_cluster = hip.launch_ex ? launch_cluster : NULL;
   table.raise_lds_limit = hip.set_attribute ? raise_lds_limit : NULL;
   table.stream_capturing = hip.is_capturing ? stream_capturing : NULL;
+  table.stream_device = hip.stream_device ? stream_device : NULL;
   // Without it, hipModuleLoadData can fail with error 303.
   int error = hip.init(0);
   if (error) {
@@ -245,6 +255,7 @@ enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_
   if (error || count < 1) {
     return fdr_fail_driver(&table, FDR_DRIVER, error ? error : NO_DEVICE, "hipGetDeviceCount of %s", path);
   }
+  table.devices = count;
   *driver = &table;
   return FDR_OK;
 }

@@ -4,7 +4,6 @@
 #include "flydsl_runtime.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 static enum fdr_code refuse(struct fdb_call *call, const struct fdr_kernel *kernel, const char *what,
                             const int64_t size[3], const char *rule) {
@@ -12,8 +11,12 @@ static enum fdr_code refuse(struct fdb_call *call, const struct fdr_kernel *kern
                   kernel->symbol, call->loaded->target, call->loaded->device, what, size[0], size[1], size[2], rule);
 }
 
-static enum fdr_code check_dims(struct fdb_call *call, const struct fdr_kernel *kernel, const int64_t config[10],
-                                struct fdr_dims *dims) {
+static inline bool has_block(const struct fdr_kernel *kernel, const int64_t config[10]) {
+  return config[3] == kernel->block[0] && config[4] == kernel->block[1] && config[5] == kernel->block[2];
+}
+
+// Says what is wrong with a launch that check_dims() refuses.
+static enum fdr_code explain_dims(struct fdb_call *call, const struct fdr_kernel *kernel, const int64_t config[10]) {
   const int64_t *grid = config, *block = config + 3, *cluster = config + 6;
   for (int d = 0; d < 3; d++) {
     if (grid[d] < 0) {
@@ -25,34 +28,46 @@ static enum fdr_code check_dims(struct fdb_call *call, const struct fdr_kernel *
     if (cluster[d] < 0 || cluster[d] > UINT16_MAX) {
       return refuse(call, kernel, "cluster", cluster, "is out of range");
     }
-    // The packet holds the grid in work-items, in 32 bits. Both factors are below 2^32, so the product does not wrap.
+    // Both factors are below 2^32, so the product does not wrap.
     if (block[d] > UINT16_MAX || grid[d] > UINT32_MAX || grid[d] * block[d] > UINT32_MAX) {
       return refuse(call, kernel, "grid", grid, "times the block is more than 2^32 - 1 work-items in one dimension");
     }
-    dims->grid[d] = (uint32_t)grid[d];
-    dims->block[d] = (uint32_t)block[d];
-    dims->cluster[d] = (uint32_t)cluster[d];
   }
-  if (kernel->block[0] && memcmp(dims->block, kernel->block, sizeof dims->block) != 0) {
+  if (config[9] < 0 || config[9] > INT32_MAX) {
+    return fdr_fail(FDR_LAUNCH, "launch of kernel %s on %s (device %d): %" PRId64 " bytes of dynamic LDS",
+                    kernel->symbol, call->loaded->target, call->loaded->device, config[9]);
+  }
+  if (kernel->block[0] && !has_block(kernel, config)) {
     return fdr_fail(FDR_LAUNCH,
                     "launch of kernel %s on %s (device %d): block (%" PRId64 ", %" PRId64 ", %" PRId64
                     ") is not the (%u, %u, %u) that the kernel was compiled for",
                     kernel->symbol, call->loaded->target, call->loaded->device, block[0], block[1], block[2],
                     kernel->block[0], kernel->block[1], kernel->block[2]);
   }
-  if (block[0] * block[1] * block[2] > kernel->max_workgroup) {
-    return fdr_fail(FDR_LAUNCH,
-                    "launch of kernel %s on %s (device %d): block (%" PRId64 ", %" PRId64 ", %" PRId64
-                    ") has more work-items than the %u that the kernel was compiled for",
-                    kernel->symbol, call->loaded->target, call->loaded->device, block[0], block[1], block[2],
-                    kernel->max_workgroup);
+  return fdr_fail(FDR_LAUNCH,
+                  "launch of kernel %s on %s (device %d): block (%" PRId64 ", %" PRId64 ", %" PRId64
+                  ") has more work-items than the %u that the kernel was compiled for",
+                  kernel->symbol, call->loaded->target, call->loaded->device, block[0], block[1], block[2],
+                  kernel->max_workgroup);
+}
+
+static inline bool check_dims(const struct fdr_kernel *kernel, const int64_t config[10], struct fdr_dims *dims) {
+  const uint64_t *grid = (const uint64_t *)config, *block = grid + 3, *cluster = grid + 6;
+  // Negative numbers have high bits. The packet holds the grid in work-items, in 32 bits a dimension.
+  uint64_t high = (grid[0] | grid[1] | grid[2]) >> 32 | (block[0] | block[1] | block[2]) >> 16 |
+                  (cluster[0] | cluster[1] | cluster[2]) >> 16 | (uint64_t)config[9] >> 31;
+  if (high) {
+    return false;
   }
-  if (config[9] < 0 || config[9] > INT32_MAX) {
-    return fdr_fail(FDR_LAUNCH, "launch of kernel %s on %s (device %d): %" PRId64 " bytes of dynamic LDS",
-                    kernel->symbol, call->loaded->target, call->loaded->device, config[9]);
+  uint64_t volume = block[0] * block[1] * block[2];
+  for (int d = 0; d < 3; d++) {
+    high |= grid[d] * block[d] >> 32;
+    dims->grid[d] = (uint32_t)grid[d];
+    dims->block[d] = (uint32_t)block[d];
+    dims->cluster[d] = (uint32_t)cluster[d];
   }
   dims->dynamic_lds = (uint32_t)config[9];
-  return FDR_OK;
+  return !high && volume && volume <= kernel->max_workgroup && (!kernel->block[0] || has_block(kernel, config));
 }
 
 static enum fdr_code launch(struct fdb_call *call, int32_t index, const int64_t config[10], void **args, void *stream) {
@@ -62,9 +77,8 @@ static enum fdr_code launch(struct fdb_call *call, int32_t index, const int64_t 
   const struct fdr_kernel *kernel = &call->entry->kernels[index];
   const struct fdr_driver *driver = call->driver;
   struct fdr_dims dims;
-  enum fdr_code failed = check_dims(call, kernel, config, &dims);
-  if (failed) {
-    return failed;
+  if (!check_dims(kernel, config, &dims)) {
+    return explain_dims(call, kernel, config);
   }
   // Launchers compute an empty grid for empty tensors, and the driver refuses one.
   if (!dims.grid[0] || !dims.grid[1] || !dims.grid[2]) {

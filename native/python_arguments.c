@@ -63,16 +63,7 @@ static PyObject *optional_attribute(PyObject *object, PyObject *name) {
 
 // ---- routes, remembered for each type -------------------------------------------------------------------------------
 
-enum route { ROUTE_NONE, ROUTE_EXCHANGE, ROUTE_BUFFER, ROUTE_DLPACK, ROUTE_CUDA_ARRAY };
-
-struct route_entry {
-  PyTypeObject *type; // a strong reference, so that the address cannot come to mean another type
-  enum route route;
-  int (*to_dltensor)(void *, struct fdr_dltensor *);
-};
-
-enum { ROUTE_SLOTS = 64 };
-static struct route_entry routes[ROUTE_SLOTS];
+struct route_entry routes[ROUTE_SLOTS];
 
 static int find_exchange(PyTypeObject *type, struct route_entry *entry) {
   PyObject *capsule = optional_attribute((PyObject *)type, names.exchange_api);
@@ -94,6 +85,82 @@ static int find_exchange(PyTypeObject *type, struct route_entry *entry) {
   return 0;
 }
 
+// numpy's published binary interface, which every extension that was compiled against numpy relies on: the head of an
+// array is the same in 1.x and 2.x. https://numpy.org/doc/stable/reference/c-api/types-and-structures.html
+struct numpy_dtype {
+  PyObject ob_base;
+  PyTypeObject *scalar;
+  char kind, letter, byte_order, flags;
+  int number;
+};
+
+struct numpy_array {
+  PyObject ob_base;
+  void *data;
+  int rank;
+  int64_t *shape, *strides; // in bytes
+  PyObject *base;
+  const struct numpy_dtype *dtype;
+};
+_Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "numpy's extents are read as 64-bit integers");
+
+// By NPY_TYPES; of other numbers, the buffer tells.
+static const struct {
+  uint8_t code, bits, shift;
+} numpy_types[] = {
+    {FDR_DL_BOOL, 8, 0},
+    {FDR_DL_INT, 8, 0},
+    {FDR_DL_UINT, 8, 0},
+    {FDR_DL_INT, 16, 1},
+    {FDR_DL_UINT, 16, 1},
+    {FDR_DL_INT, 32, 2},
+    {FDR_DL_UINT, 32, 2},
+    {FDR_DL_INT, 64, 3},
+    {FDR_DL_UINT, 64, 3},
+    {FDR_DL_INT, 64, 3},
+    {FDR_DL_UINT, 64, 3},
+    {FDR_DL_FLOAT, 32, 2},
+    {FDR_DL_FLOAT, 64, 3},
+    {0, 0, 0},
+    {FDR_DL_COMPLEX, 64, 3},
+    {FDR_DL_COMPLEX, 128, 4},
+    {0, 0, 0},
+    {0, 0, 0},
+    {0, 0, 0},
+    {0, 0, 0},
+    {0, 0, 0},
+    {0, 0, 0},
+    {0, 0, 0},
+    {FDR_DL_FLOAT, 16, 1},
+};
+
+enum { NUMPY_VERSION = 0, NUMPY_ARRAY_TYPE = 2 }; // positions in numpy's table of C functions
+
+// 1: `type` is numpy's own array, of a known binary interface.
+static int is_numpy(PyTypeObject *type) {
+  static const char *const homes[] = {"numpy._core._multiarray_umath", "numpy.core._multiarray_umath"};
+  PyObject *home = NULL;
+  for (int i = 0; !home && i < 2; i++) {
+    PyObject *name = PyUnicode_FromString(homes[i]);
+    if (!name) {
+      return -1;
+    }
+    home = PyImport_GetModule(name); // never an import: an array that is here has brought its module
+    Py_DECREF(name);
+  }
+  PyObject *capsule = home ? PyObject_GetAttrString(home, "_ARRAY_API") : NULL;
+  Py_XDECREF(home);
+  int known = 0;
+  if (capsule && PyCapsule_IsValid(capsule, NULL)) {
+    void **table = PyCapsule_GetPointer(capsule, NULL);
+    unsigned version = ((unsigned (*)(void))table[NUMPY_VERSION])();
+    known = table[NUMPY_ARRAY_TYPE] == type && (version == 0x01000009 || version == 0x02000000);
+  }
+  Py_XDECREF(capsule);
+  PyErr_Clear();
+  return known;
+}
+
 static int has_attribute(PyTypeObject *type, PyObject *name) {
   PyObject *found = optional_attribute((PyObject *)type, name);
   if (!found) {
@@ -110,6 +177,11 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
   }
   if (entry->route != ROUTE_NONE) {
     return 0;
+  }
+  int numpy = is_numpy(type);
+  if (numpy) {
+    entry->route = ROUTE_NUMPY;
+    return numpy < 0 ? -1 : 0;
   }
   int found = has_attribute(type, names.array_interface); // numpy and its kin: their buffer is cheaper than a capsule
   if (found < 0) {
@@ -136,7 +208,7 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
 
 static struct route_entry *route_of(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
-  struct route_entry *slot = &routes[((uintptr_t)type >> 4) % ROUTE_SLOTS];
+  struct route_entry *slot = route_slot(type);
   if (slot->type == type) {
     return slot;
   }
@@ -368,6 +440,36 @@ static int read_buffer(PyObject *object, struct tensor_view *view) {
   return result;
 }
 
+// What is unusual, or wrong, is left to the buffer, which has the words for it.
+static int read_numpy(PyObject *object, struct tensor_view *view) {
+  const struct numpy_array *array = (const struct numpy_array *)object;
+  const struct numpy_dtype *dtype = array->dtype;
+  unsigned number = (unsigned)dtype->number;
+  if (number >= sizeof numpy_types / sizeof *numpy_types || !numpy_types[number].bits || dtype->byte_order == '>' ||
+      array->rank > FDR_MAX_RANK) {
+    return read_buffer(object, view);
+  }
+  struct fdr_dltensor *tensor = &view->tensor;
+  tensor->data = array->data;
+  tensor->device_type = FDR_DL_CPU;
+  tensor->device_id = 0;
+  tensor->rank = array->rank;
+  tensor->code = numpy_types[number].code;
+  tensor->bits = numpy_types[number].bits;
+  tensor->lanes = 1;
+  tensor->byte_offset = 0;
+  tensor->shape = array->shape;
+  tensor->strides = view->dims;
+  unsigned shift = numpy_types[number].shift;
+  int64_t odd = 0;
+  for (int d = 0; d < array->rank; d++) {
+    int64_t stride = array->strides[d];
+    odd |= stride;
+    view->dims[d] = stride >> shift;
+  }
+  return odd & ((1 << shift) - 1) ? read_buffer(object, view) : 0;
+}
+
 static const struct {
   const char *name;
   uint8_t code, bits;
@@ -495,7 +597,7 @@ static int read_interface(PyObject *object, PyObject *interface, int32_t device_
   return count == tensor->rank ? strides_from_bytes(view, bytes) : -1;
 }
 
-int read_tensor(PyObject *object, struct tensor_view *view) {
+int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
   view->keep = NULL;
   struct route_entry *entry = route_of(object);
   if (!entry) {
@@ -504,6 +606,8 @@ int read_tensor(PyObject *object, struct tensor_view *view) {
   switch (entry->route) {
   case ROUTE_EXCHANGE:
     return entry->to_dltensor(object, &view->tensor) ? -1 : complete_strides(view);
+  case ROUTE_NUMPY:
+    return read_numpy(object, view);
   case ROUTE_BUFFER:
     return read_buffer(object, view);
   case ROUTE_DLPACK:
@@ -525,6 +629,10 @@ int read_tensor(PyObject *object, struct tensor_view *view) {
 }
 
 static int address_from_integer(PyObject *object, uint64_t *address) {
+  if (Py_IS_TYPE(object, &PyLong_Type)) {
+    *address = PyLong_AsUnsignedLongLong(object);
+    return *address == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
+  }
   PyObject *index = PyNumber_Index(object);
   if (!index) {
     return -1;
@@ -534,46 +642,50 @@ static int address_from_integer(PyObject *object, uint64_t *address) {
   return *address == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
 }
 
-int read_pointer(PyObject *object, struct tensor_view *view, uint64_t *address) {
+static int read_address(PyObject *integer, struct tensor_view *view) {
+  uint64_t address;
+  if (address_from_integer(integer, &address) < 0) {
+    return -1;
+  }
+  view->state = VIEW_ADDRESS;
+  view->tensor.data = (void *)(uintptr_t)address;
+  return 0;
+}
+
+int read_pointer(PyObject *object, struct tensor_view *view) {
   view->keep = NULL;
-  view->tensor.rank = -1;
   if (PyLong_Check(object)) {
-    if (PyBool_Check(object)) {
-      return 1;
-    }
-    return address_from_integer(object, address);
+    return PyBool_Check(object) ? 1 : read_address(object, view);
   }
   // ctypes objects have a buffer too, so their `value` comes first; those of other types have no `value` of an integer.
   PyObject *value = optional_attribute(object, names.value);
   if (!value && PyErr_Occurred()) {
     return -1;
   }
-  if (value) {
-    bool null = value == Py_None, integer = PyLong_Check(value);
-    int result = 1;
-    if (null) { // how ctypes spells c_void_p(0)
-      *address = 0;
-      result = 0;
-    } else if (integer) {
-      result = address_from_integer(value, address);
-    }
-    Py_DECREF(value);
-    if (result != 1) {
-      return result;
-    }
+  int result = 1;
+  if (value == Py_None) { // how ctypes spells c_void_p(0)
+    view->state = VIEW_ADDRESS;
+    view->tensor.data = NULL;
+    result = 0;
+  } else if (value && PyLong_Check(value)) {
+    result = read_address(value, view);
   }
-  int result = read_tensor(object, view);
+  Py_XDECREF(value);
   if (result != 1) {
     return result;
   }
-  view->tensor.rank = -1;
+  result = read_tensor(object, view);
+  if (result != 1) {
+    view->state = VIEW_TENSOR;
+    return result;
+  }
   PyObject *method = optional_attribute(object, names.data_ptr);
   if (!method) {
     return PyErr_Occurred() ? -1 : 1;
   }
   PyObject *number = PyObject_Call(method, names.empty, NULL);
   Py_DECREF(method);
-  result = number ? address_from_integer(number, address) : -1;
+  result = number ? read_address(number, view) : -1;
   Py_XDECREF(number);
   return result;
 }
@@ -586,7 +698,7 @@ static int handle_from_integer(PyObject *object, uint64_t *stream) {
     *stream = 0;
     return 0;
   }
-  if (!PyLong_Check(object) || PyBool_Check(object)) {
+  if (!Py_IS_TYPE(object, &PyLong_Type) && (!PyLong_Check(object) || PyBool_Check(object))) {
     return 1;
   }
   return address_from_integer(object, stream);
@@ -630,13 +742,7 @@ static int read_stream_level(PyObject *object, uint64_t *stream, int depth) {
   return PyErr_Occurred() ? -1 : 1;
 }
 
-int read_stream(PyObject *object, uint64_t *stream) {
-  if (object == Py_None) {
-    *stream = 0;
-    return 0;
-  }
-  return read_stream_level(object, stream, 0);
-}
+int read_stream(PyObject *object, uint64_t *stream) { return read_stream_level(object, stream, 0); }
 
 // ---- scalars --------------------------------------------------------------------------------------------------------
 
@@ -666,8 +772,10 @@ static enum fdr_code refuse_range(PyObject *object, uint32_t dtype, const char *
 }
 
 static enum fdr_code read_integer(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
-  PyObject *index = PyNumber_Index(object);
-  if (!index) {
+  PyObject *index = object;
+  if (Py_IS_TYPE(object, &PyLong_Type)) {
+    Py_INCREF(index);
+  } else if (!(index = PyNumber_Index(object))) {
     return refuse_type(object, dtype, label);
   }
   unsigned width = dtype & 0xff;

@@ -6,30 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-// Python 3.11 has the flag, but shows it to the limited API only from 3.12 on.
-#ifndef Py_TPFLAGS_HAVE_VECTORCALL
-#define Py_TPFLAGS_HAVE_VECTORCALL (1UL << 11)
-#endif
-#define VECTORCALL_COUNT(n) ((Py_ssize_t)((n) & ~((size_t)1 << (8 * sizeof(size_t) - 1))))
+static PyObject *vectorcall_launcher(PyObject *object, PyObject *const *args, size_t flagged, PyObject *keywords);
 
-typedef PyObject *(*vectorcall_function)(PyObject *, PyObject *const *, size_t, PyObject *);
-
-typedef struct {
-  PyObject ob_base;
-  vectorcall_function vectorcall;
-  PyObject *dict, *weakrefs;
-  // The Python object of the module: `_describe(name)`, `_open_driver()`, `_load_for_call(device, stream)`.
-  PyObject *handle;
-  ModuleObject *module;
-  PyObject *name;
-  const char *name_text;
-  struct launcher_table *table; // NULL before the first call
-} LauncherObject;
-
-static struct launcher_table *table_of(LauncherObject *self) {
-  if (self->table) {
-    return self->table;
-  }
+static const struct launcher_table *make_table(LauncherObject *self) {
   PyObject *description = PyObject_CallMethod(self->handle, "_describe", "O", self->name);
   struct launcher_table *table = description ? compile_table(description) : NULL;
   Py_XDECREF(description);
@@ -40,6 +19,8 @@ static struct launcher_table *table_of(LauncherObject *self) {
   }
   return self->table;
 }
+
+const struct launcher_table *table_of(LauncherObject *self) { return self->table ? self->table : make_table(self); }
 
 // ---- binding, with the words of Python's own errors -----------------------------------------------------------------
 
@@ -87,7 +68,7 @@ static int raise_missing(LauncherObject *self, const struct launcher_table *tabl
   return -1;
 }
 
-static int find_parameter(const struct launcher_table *table, PyObject *name) {
+int find_parameter(const struct launcher_table *table, PyObject *name) {
   for (int i = 0; i < table->parameter_count; i++) {
     if (table->parameters[i].name == name) {
       return i;
@@ -121,57 +102,95 @@ static int bind_keyword(LauncherObject *self, const struct launcher_table *table
   return 0;
 }
 
-static int bind(LauncherObject *self, const struct launcher_table *table, PyObject *const *args, Py_ssize_t count,
-                PyObject *keywords, PyObject **bound) {
+// Remembers a call that was bound without an error, so that the next of its shape needs no look at any name.
+static void remember_shape(LauncherObject *self, const struct launcher_table *table, Py_ssize_t count,
+                           PyObject *keywords, Py_ssize_t keyword_count) {
+  if (keyword_count > SHAPE_KEYWORDS || table->parameter_count > UINT8_MAX) {
+    return;
+  }
+  struct call_shape shape = {.keywords = keywords, .positional = count, .keyword_count = (uint8_t)keyword_count};
+  for (Py_ssize_t k = 0; k < keyword_count; k++) {
+    shape.parameter[k] = (uint8_t)find_parameter(table, PyTuple_GetItem(keywords, k));
+  }
+  struct call_shape *slot = &self->shapes[((uintptr_t)keywords >> 4) % CALL_SHAPES];
+  PyObject *old = slot->keywords;
+  Py_INCREF(keywords); // so that its address cannot come to mean another tuple
+  *slot = shape;
+  Py_XDECREF(old);
+}
+
+static PyObject *const *bind_slowly(LauncherObject *self, const struct launcher_table *table, PyObject *const *args,
+                                    Py_ssize_t count, PyObject *keywords, PyObject **room) {
   if (count > table->positional_count) {
-    return raise_too_many(self, table, count);
+    raise_too_many(self, table, count);
+    return NULL;
   }
   // Positional parameters come first, so position i is parameter i.
   for (int i = 0; i < table->parameter_count; i++) {
-    bound[i] = i < count ? args[i] : NULL;
+    room[i] = i < count ? args[i] : NULL;
   }
   Py_ssize_t keyword_count = keywords ? PyTuple_Size(keywords) : 0;
   for (Py_ssize_t k = 0; k < keyword_count; k++) {
-    if (bind_keyword(self, table, PyTuple_GetItem(keywords, k), args[count + k], bound) < 0) {
-      return -1;
+    if (bind_keyword(self, table, PyTuple_GetItem(keywords, k), args[count + k], room) < 0) {
+      return NULL;
     }
   }
   bool missing = false;
   for (int i = 0; i < table->parameter_count; i++) {
-    if (!bound[i]) {
-      bound[i] = table->parameters[i].fallback;
-      missing |= !bound[i];
+    if (!room[i]) {
+      room[i] = table->parameters[i].fallback;
+      missing |= !room[i];
     }
   }
-  return missing ? raise_missing(self, table, bound) : 0;
+  if (missing) {
+    raise_missing(self, table, room);
+    return NULL;
+  }
+  if (keyword_count) {
+    remember_shape(self, table, count, keywords, keyword_count);
+  }
+  return room;
+}
+
+inline PyObject *const *bind_arguments(LauncherObject *self, const struct launcher_table *table, PyObject *const *args,
+                                       Py_ssize_t count, PyObject *keywords, PyObject **room) {
+  const struct call_shape *shape = NULL;
+  if (keywords) {
+    shape = &self->shapes[((uintptr_t)keywords >> 4) % CALL_SHAPES];
+    if (shape->keywords != keywords || shape->positional != count) {
+      return bind_slowly(self, table, args, count, keywords, room);
+    }
+  } else if (count < table->enough_count || count > table->positional_count) {
+    return bind_slowly(self, table, args, count, keywords, room);
+  } else if (count == table->parameter_count) {
+    return args;
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    room[i] = args[i];
+  }
+  for (Py_ssize_t i = count; i < table->parameter_count; i++) {
+    room[i] = table->parameters[i].fallback;
+  }
+  for (Py_ssize_t k = 0; shape && k < shape->keyword_count; k++) {
+    room[shape->parameter[k]] = args[count + k];
+  }
+  return room;
 }
 
 // ---- one call -------------------------------------------------------------------------------------------------------
-
-struct call {
-  LauncherObject *self;
-  const struct launcher_table *table;
-  PyObject *const *bound;
-  struct tensor_view *views;
-  uint8_t *seen; // for each view: 0 not read, 1 a tensor, 2 a bare address (in tensor.data)
-  struct fdr_value *values;
-  struct fdr_name_value *names;
-};
-
-enum outcome { DONE, MISFIT, RAISED };
 
 static PyObject *exception_of(enum fdr_code code) {
   return code == FDR_TYPE ? PyExc_TypeError : code == FDR_OVERFLOW ? PyExc_OverflowError : PyExc_ValueError;
 }
 
-static enum outcome raise_last_error(const struct call *call) {
+static enum outcome raise_last_error(const LauncherObject *self) {
   const struct fdr_error *error = fdr_last_error();
   if (error->code == FDR_DRIVER || error->code == FDR_LAUNCH) {
     char prefix[256];
-    snprintf(prefix, sizeof prefix, "%s(): ", call->self->name_text);
-    raise_driver_error(call->self->module->launch_error, prefix);
+    snprintf(prefix, sizeof prefix, "%s(): ", self->name_text);
+    raise_driver_error(self->module->launch_error, prefix);
   } else {
-    PyErr_Format(exception_of(error->code), "%s(): %s", call->self->name_text, error->text);
+    PyErr_Format(exception_of(error->code), "%s(): %s", self->name_text, error->text);
   }
   return RAISED;
 }
@@ -205,25 +224,21 @@ static enum outcome raise_unreadable(const struct call *call, const struct fdr_a
   return RAISED;
 }
 
-static enum outcome read_view(const struct call *call, const struct fdr_argument *argument, const struct source *source,
-                              PyObject *object, struct fdr_value *value) {
+static inline enum outcome read_view(const struct call *call, const struct fdr_argument *argument,
+                                     const struct source *source, PyObject *object, struct fdr_value *value) {
   struct tensor_view *view = &call->views[source->view];
-  uint8_t *seen = &call->seen[source->view];
-  if (!*seen) {
-    view->owner = NULL;
+  if (view->state == VIEW_UNREAD) {
     int result;
     if (argument->kind == FDR_TENSOR) {
       result = read_tensor(object, view);
-      *seen = 1;
+      view->state = VIEW_TENSOR;
     } else {
-      uint64_t address = 0;
-      result = read_pointer(object, view, &address);
-      *seen = view->tensor.rank >= 0 ? 1 : 2;
-      if (*seen == 2) {
-        view->tensor.data = (void *)(uintptr_t)address;
-      }
+      result = read_pointer(object, view);
     }
-    if (result) {
+    view->owner = NULL;
+    if (!LIKELY(result == 0)) {
+      view->state = VIEW_UNREAD;
+      Py_CLEAR(view->keep);
       return raise_unreadable(call, argument, object, result);
     }
     if (source->depth) {
@@ -231,7 +246,7 @@ static enum outcome read_view(const struct call *call, const struct fdr_argument
       view->owner = object;
     }
   }
-  value->tensor = *seen == 1 ? &view->tensor : NULL;
+  value->tensor = view->state == VIEW_TENSOR ? &view->tensor : NULL;
   value->bits = (uintptr_t)view->tensor.data;
   return DONE;
 }
@@ -308,18 +323,26 @@ static enum outcome check_constants(const struct call *call, const struct specia
 }
 
 static enum outcome fit(const struct call *call, const struct specialization *specialization, bool quiet) {
-  enum outcome outcome = check_constants(call, specialization);
-  for (uint32_t i = 0; outcome == DONE && i < specialization->table.argument_count; i++) {
-    outcome = read_field(call, &specialization->table.arguments[i], &specialization->sources[i], &call->values[i]);
+  enum outcome outcome = specialization->constant_count ? check_constants(call, specialization) : DONE;
+  const struct fdr_argument *argument = specialization->table.arguments;
+  const struct source *source = specialization->sources;
+  struct fdr_value *value = call->values;
+  for (uint32_t i = 0; outcome == DONE && i < specialization->table.argument_count;
+       i++, argument++, source++, value++) {
+    if (LIKELY(argument->kind == FDR_TENSOR && !source->depth)) {
+      outcome = read_view(call, argument, source, call->bound[source->parameter], value);
+    } else {
+      outcome = read_field(call, argument, source, value);
+    }
   }
   if (outcome != DONE) {
     return outcome;
   }
-  return fdr_check(&specialization->table, call->values, call->names, quiet) ? MISFIT : DONE;
+  return fdr_check_and_pack(&specialization->table, call->values, call->names, call->block, quiet) ? MISFIT : DONE;
 }
 
-static const struct fdr_driver *open_driver(const struct call *call) {
-  PyObject *result = PyObject_CallMethod(call->self->handle, "_open_driver", NULL);
+const struct fdr_driver *open_driver_for(LauncherObject *self) {
+  PyObject *result = PyObject_CallMethod(self->handle, "_open_driver", NULL);
   Py_XDECREF(result);
   const struct fdr_driver *driver = result ? fdr_driver() : NULL;
   if (!driver && !PyErr_Occurred()) {
@@ -328,34 +351,33 @@ static const struct fdr_driver *open_driver(const struct call *call) {
   return driver;
 }
 
-static const struct fdr_loaded *load(const struct call *call, const struct specialization *specialization, int device) {
-  unsigned long long stream = specialization->stream < 0 ? 0 : call->values[specialization->stream].bits;
-  PyObject *result = PyObject_CallMethod(call->self->handle, "_load_for_call", "iK", device, stream);
+const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t stream) {
+  PyObject *result = PyObject_CallMethod(self->handle, "_load_for_call", "iK", device, (unsigned long long)stream);
   if (!result) {
     return NULL;
   }
   Py_DECREF(result);
-  const struct fdr_loaded *loaded = atomic_load_explicit(&call->self->module->loaded[device], memory_order_acquire);
-  if (!loaded || loaded->generation != fdr_generation()) {
+  const struct fdr_loaded *loaded = loaded_on(self->module, device);
+  if (!loaded) {
     PyErr_SetString(PyExc_RuntimeError, "the module was not loaded");
-    return NULL;
   }
   return loaded;
 }
 
-static enum outcome run(const struct call *call, const struct specialization *specialization,
-                        const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, int current) {
-  const struct fdr_table *table = &specialization->table;
-  char memory[call->table->max_block + 16];
-  char *block = (char *)(((uintptr_t)memory + 15) & ~(uintptr_t)15);
-  void *slots[call->table->max_slots + 1];
-  fdr_pack(table, call->values, block, slots);
+enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
+                           const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots) {
   struct fdb_call invocation = {
       .launch = fdr_launch, .driver = driver, .loaded = loaded, .entry = &loaded->entries[specialization->index]};
-  int error = device == current ? 0 : driver->set_device(device);
-  if (error) {
-    fdr_fail_driver(driver, FDR_LAUNCH, error, "device %d cannot be made current", device);
-    return raise_last_error(call);
+  int current = device, error = 0;
+  if (driver->devices > 1) { // of a single device, there is nothing to ask
+    if ((error = driver->current_device(&current))) {
+      fdr_fail_driver(driver, FDR_LAUNCH, error, "the current device is unknown");
+    } else if (device != current && (error = driver->set_device(device))) {
+      fdr_fail_driver(driver, FDR_LAUNCH, error, "device %d cannot be made current", device);
+    }
+    if (error) {
+      return raise_last_error(self);
+    }
   }
   // A launch can wait for a place in the queue, and what empties the queue may need the interpreter lock.
   PyThreadState *state = PyEval_SaveThread();
@@ -364,55 +386,82 @@ static enum outcome run(const struct call *call, const struct specialization *sp
     error = driver->set_device(current);
   }
   PyEval_RestoreThread(state);
-  if (invocation.status) {
-    return raise_last_error(call);
+  if (LIKELY(!(invocation.status | returned | error))) {
+    return DONE;
   }
-  if (returned) {
+  if (!invocation.status && returned) {
     fdr_fail(FDR_LAUNCH, "the launcher library returned %d", returned);
-    return raise_last_error(call);
-  }
-  if (error) {
+  } else if (!invocation.status) {
     fdr_fail_driver(driver, FDR_LAUNCH, error, "device %d cannot be made current again", current);
-    return raise_last_error(call);
   }
-  return DONE;
+  return raise_last_error(self);
 }
 
-static enum outcome try_specialization(const struct call *call, const struct specialization *specialization,
-                                       bool quiet) {
+// A kernel of one device in the queue of another is an error that HIP may notice late, or not at all.
+static enum outcome check_stream(const struct call *call, const struct specialization *specialization) {
+  uint64_t stream = call->values[specialization->stream].bits;
+  int device = -1;
+  if (call->driver->stream_device((void *)(uintptr_t)stream, &device) || device < 0 || device == call->device) {
+    return DONE; // a stream that the driver does not know is an error of the launch
+  }
+  PyErr_Format(PyExc_ValueError, "%s(): argument %s is a stream of device %d, but the launch is on device %d",
+               call->self->name_text, specialization->table.arguments[specialization->stream].label, device,
+               call->device);
+  return RAISED;
+}
+
+static enum outcome find_device(struct call *call, const struct specialization *specialization) {
+  const struct fdr_driver *driver = call->driver;
+  if (fdr_find_device(driver, &specialization->table, call->values, &call->device)) {
+    return raise_last_error(call->self);
+  }
+  if (driver->devices == 1) {
+    if (call->device < 0) {
+      call->device = 0;
+    }
+    return DONE;
+  }
+  if (call->device < 0) {
+    int error = driver->current_device(&call->device);
+    if (error) {
+      fdr_fail_driver(driver, FDR_LAUNCH, error, "the current device is unknown");
+      return raise_last_error(call->self);
+    }
+    if (call->device >= FDR_MAX_DEVICES) {
+      fdr_fail(FDR_VALUE, "device %d is current; this run time serves devices 0 to %d", call->device,
+               FDR_MAX_DEVICES - 1);
+      return raise_last_error(call->self);
+    }
+  }
+  return specialization->stream >= 0 && driver->stream_device ? check_stream(call, specialization) : DONE;
+}
+
+static inline enum outcome prepare_specialization(struct call *call, const struct specialization *specialization,
+                                                  bool quiet) {
   enum outcome outcome = fit(call, specialization, quiet);
   if (outcome != DONE) {
     return outcome;
   }
-  const struct fdr_driver *driver = fdr_driver();
-  if (!driver && !(driver = open_driver(call))) {
+  if (!(call->driver = fdr_driver()) && !(call->driver = open_driver_for(call->self))) {
     return RAISED;
   }
-  int device, current;
-  if (fdr_find_device(driver, &specialization->table, call->values, &device)) {
-    return raise_last_error(call);
+  if ((outcome = find_device(call, specialization)) != DONE) {
+    return outcome;
   }
-  int error = driver->current_device(&current);
-  if (error) {
-    fdr_fail_driver(driver, FDR_LAUNCH, error, "the current device is unknown");
-    return raise_last_error(call);
-  }
-  device = device < 0 ? current : device;
-  if (device >= FDR_MAX_DEVICES) {
-    fdr_fail(FDR_VALUE, "device %d is current; this run time serves devices 0 to %d", device, FDR_MAX_DEVICES - 1);
-    return raise_last_error(call);
-  }
-  const struct fdr_loaded *loaded = atomic_load_explicit(&call->self->module->loaded[device], memory_order_acquire);
-  if (!loaded || loaded->generation != fdr_generation()) {
-    if (!(loaded = load(call, specialization, device))) {
+  const struct fdr_loaded *loaded = loaded_on(call->self->module, call->device);
+  if (!loaded) {
+    uint64_t stream = specialization->stream < 0 ? 0 : call->values[specialization->stream].bits;
+    if (!(loaded = load_for(call->self, call->device, stream))) {
       return RAISED;
     }
   }
   if ((uint32_t)specialization->index >= loaded->entry_count || !loaded->entries[specialization->index].function) {
-    fdr_fail(FDR_VALUE, "it was not built for %s (device %d)", loaded->target, device);
+    fdr_fail(FDR_VALUE, "it was not built for %s (device %d)", loaded->target, call->device);
     return MISFIT;
   }
-  return run(call, specialization, driver, loaded, device, current);
+  call->loaded = loaded;
+  call->specialization = specialization;
+  return DONE;
 }
 
 // The arguments fit none of several specializations: one line for each, with the reason.
@@ -439,48 +488,52 @@ static enum outcome raise_no_fit(const struct call *call) {
   return RAISED;
 }
 
-static enum outcome dispatch(const struct call *call) {
+inline enum outcome prepare_call(struct call *call) {
   int count = call->table->specialization_count;
   for (int i = 0; i < count; i++) {
-    enum outcome outcome = try_specialization(call, &call->table->specializations[i], count > 1);
-    if (outcome != MISFIT) {
+    enum outcome outcome = prepare_specialization(call, &call->table->specializations[i], count > 1);
+    if (LIKELY(outcome != MISFIT)) {
       return outcome;
     }
   }
-  return count == 1 ? raise_last_error(call) : raise_no_fit(call);
+  return count == 1 ? raise_last_error(call->self) : raise_no_fit(call);
 }
 
-static PyObject *launcher_vectorcall(PyObject *object, PyObject *const *args, size_t flagged, PyObject *keywords) {
+inline void release_views(const struct call *call) {
+  for (int i = 0; i < call->table->view_count; i++) {
+    if (call->views[i].state != VIEW_UNREAD) {
+      Py_XDECREF(call->views[i].keep);
+      Py_XDECREF(call->views[i].owner);
+    }
+  }
+}
+
+static PyObject *vectorcall_launcher(PyObject *object, PyObject *const *args, size_t flagged, PyObject *keywords) {
   LauncherObject *self = (LauncherObject *)object;
   const struct launcher_table *table = table_of(self);
   if (!table) {
     return NULL;
   }
-  PyObject *bound[table->parameter_count + 1];
-  if (bind(self, table, args, VECTORCALL_COUNT(flagged), keywords, bound) < 0) {
+  PyObject *room[table->parameter_count + 1];
+  PyObject *const *bound = bind_arguments(self, table, args, VECTORCALL_COUNT(flagged), keywords, room);
+  if (!bound) {
     return NULL;
   }
-  struct tensor_view views[table->view_count + 1];
-  uint8_t seen[table->view_count + 1];
-  struct fdr_value values[table->max_arguments + 1];
-  struct fdr_name_value dim_names[table->max_names + 1];
-  memset(seen, 0, sizeof seen);
-  struct call call = {self, table, bound, views, seen, values, dim_names};
-  enum outcome outcome = dispatch(&call);
-  for (int i = 0; i < table->view_count; i++) {
-    if (seen[i]) {
-      Py_XDECREF(views[i].keep);
-      Py_XDECREF(views[i].owner);
-    }
+  CALL_FRAME(call, self, table, bound);
+  enum outcome outcome = prepare_call(&call);
+  if (LIKELY(outcome == DONE)) {
+    void *slots[table->max_slots + 1];
+    fdr_point_slots(&call.specialization->table, call.block, slots);
+    outcome = launch_packed(self, call.specialization, call.driver, call.loaded, call.device, slots);
   }
+  release_views(&call);
   if (outcome != DONE) {
     return NULL;
   }
   Py_RETURN_NONE;
 }
 
-// Only for callers that do not know of vectorcall; PyVectorcall_Call came to the limited API with 3.12.
-static PyObject *launcher_call(PyObject *self, PyObject *args, PyObject *keywords) {
+PyObject *call_vectorcall(PyObject *self, PyObject *args, PyObject *keywords) {
   Py_ssize_t count = PyTuple_Size(args), keyword_count = keywords ? PyDict_Size(keywords) : 0;
   PyObject **all = PyMem_Calloc((size_t)(count + keyword_count + 1), sizeof *all);
   PyObject *names = keyword_count ? PyTuple_New(keyword_count) : NULL;
@@ -498,7 +551,8 @@ static PyObject *launcher_call(PyObject *self, PyObject *args, PyObject *keyword
       PyTuple_SetItem(names, k, key);
       all[count + k] = value;
     }
-    result = launcher_vectorcall(self, all, (size_t)count, names);
+    // Both types that use it have the function at this place.
+    result = ((LauncherObject *)self)->vectorcall(self, all, (size_t)count, names);
   }
   Py_XDECREF(names);
   PyMem_Free(all);
@@ -520,7 +574,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     Py_INCREF(handle);
     Py_INCREF(module);
     Py_INCREF(name);
-    self->vectorcall = launcher_vectorcall;
+    self->vectorcall = vectorcall_launcher;
     self->handle = handle;
     self->module = (ModuleObject *)module;
     self->name = name;
@@ -559,6 +613,9 @@ static void launcher_dealloc(PyObject *object) {
   Py_XDECREF((PyObject *)self->module);
   Py_XDECREF(self->name);
   free_table(self->table);
+  for (int i = 0; i < CALL_SHAPES; i++) {
+    Py_XDECREF(self->shapes[i].keywords);
+  }
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
   Py_DECREF((PyObject *)type);
 }
@@ -572,16 +629,22 @@ static PyMemberDef launcher_members[] = {
     {0},
 };
 
+static PyMethodDef launcher_methods[] = {
+    {"bind", (PyCFunction)(void (*)(void))bind_launcher, METH_FASTCALL | METH_KEYWORDS,
+     "bind($self, /, *args, **kwargs)\n--\n\nCheck and pack the arguments of a call once; return what launches with "
+     "them each time it is called without arguments."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef launcher_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {0},
 };
 
 static PyType_Slot launcher_slots[] = {
-    {Py_tp_new, launcher_new},           {Py_tp_dealloc, launcher_dealloc},
-    {Py_tp_traverse, launcher_traverse}, {Py_tp_clear, launcher_clear},
-    {Py_tp_call, launcher_call},         {Py_tp_members, launcher_members},
-    {Py_tp_getset, launcher_getset},     {0, NULL},
+    {Py_tp_new, launcher_new},       {Py_tp_dealloc, launcher_dealloc}, {Py_tp_traverse, launcher_traverse},
+    {Py_tp_clear, launcher_clear},   {Py_tp_call, call_vectorcall},     {Py_tp_members, launcher_members},
+    {Py_tp_getset, launcher_getset}, {Py_tp_methods, launcher_methods}, {0, NULL},
 };
 
 PyTypeObject *make_launcher_type(PyObject *module) {

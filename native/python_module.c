@@ -300,9 +300,10 @@ static int make_types(PyObject *module) {
   const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
   module_type = make_module_type(module);
   launcher_type = make_launcher_type(module);
+  bound_type = make_bound_type(module);
   PyObject *error = text ? PyErr_NewException(text, PyExc_RuntimeError, NULL) : NULL;
   Py_XDECREF(name);
-  if (!module_type || !launcher_type || !error) {
+  if (!module_type || !launcher_type || !bound_type || !error) {
     return -1;
   }
   if (fdr_watch_forks()) {
@@ -321,6 +322,7 @@ static int execute(PyObject *module) {
   }
   if (prepare_argument_readers() < 0 || make_types(module) < 0 ||
       PyModule_AddObjectRef(module, "Launcher", (PyObject *)launcher_type) < 0 ||
+      PyModule_AddObjectRef(module, "Bound", (PyObject *)bound_type) < 0 ||
       PyModule_AddObjectRef(module, "Module", (PyObject *)module_type) < 0 ||
       PyModule_AddObjectRef(module, "DriverError", (PyObject *)driver_error_type) < 0) {
     return -1;

@@ -145,6 +145,10 @@ static int describe_slot(struct specialization *made, uint32_t i, PyObject *item
     PyErr_Format(PyExc_ValueError, "a slot has %u bytes where %u are packed", slot->size, needed);
     return -1;
   }
+  if (none) {
+    slot->offset = FDR_NULL_SLOT;
+    return 0;
+  }
   slot->offset = made->table.block_size;
   made->table.block_size += (slot->size + 15) & ~15U;
   if (made->table.block_size > FDR_MAX_BLOCK) {
@@ -161,6 +165,7 @@ static int describe_specialization(struct launcher_table *table, struct speciali
     return -1;
   }
   made->stream = -1;
+  made->table.block_size = FDR_FIRST_SLOT;
   made->constant_count = (int)PyTuple_Size(constants);
   made->table.argument_count = (uint32_t)PyTuple_Size(arguments);
   made->table.slot_count = (uint32_t)PyTuple_Size(slots);
@@ -198,6 +203,7 @@ static int describe_specialization(struct launcher_table *table, struct speciali
       return -1;
     }
   }
+  fdr_finish_table(&made->table);
 #define RAISE_TO(field, value) table->field = table->field > (value) ? table->field : (value)
   RAISE_TO(max_arguments, made->table.argument_count);
   RAISE_TO(max_slots, made->table.slot_count);
@@ -222,6 +228,8 @@ static int describe_parameters(struct launcher_table *table, PyObject *parameter
       return -1;
     }
     table->positional_count += parameter->kind != KEYWORD_ONLY;
+    // So many positional arguments need no keyword beside them.
+    table->enough_count = parameter->fallback ? table->enough_count : i + 1;
   }
   return 0;
 }

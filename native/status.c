@@ -10,7 +10,7 @@
 
 static _Thread_local struct fdr_error last_error;
 static _Atomic(const struct fdr_driver *) process_driver;
-static atomic_uint generation;
+atomic_uint fdr_forks;
 
 struct fdr_error *fdr_last_error(void) { return &last_error; }
 
@@ -50,11 +50,9 @@ void fdr_set_driver(const struct fdr_driver *driver) {
   atomic_store_explicit(&process_driver, driver, memory_order_release);
 }
 
-unsigned fdr_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
-
 // The child has to initialise the driver and load its modules again.
 static void in_child(void) {
-  atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&fdr_forks, 1, memory_order_relaxed);
   atomic_store_explicit(&process_driver, NULL, memory_order_release);
 }
 

@@ -45,7 +45,8 @@ def example_wheel(own_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("example")
     source = shutil.copytree(ROOT / "example_pkg", folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--find-links", own_wheel.parent, "--wheel-dir", folder / "dist", source]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    environ = {**os.environ, "FLYDSL_BUILD_CACHE": "false"}
+    done = subprocess.run([str(word) for word in command], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
@@ -96,6 +97,7 @@ def build(tmp_path: Path) -> Callable[..., Build]:
         dist.mkdir(exist_ok=True)
         code = f"import flydsl_build.backend as b; print('WHEEL', b.build_wheel({str(dist)!r}, {dict(config or {})!r}))"
         environ = {name: value for name, value in os.environ.items() if not name.startswith("FLYDSL_BUILD_")}
+        environ["FLYDSL_BUILD_CACHE"] = "false"
         environ.update(env or {})
         # As in an isolated build, and because a worker that imports torch needs seconds.
         shim = python_path or tmp_path / "no-torch"

@@ -15,7 +15,21 @@ import sys
 
 from environment import ROOT, build_own_wheel, make_venv, pip_install
 
-REQUIREMENTS = ("pytest>=8", "hypothesis", "numpy", "jinja2>=3.1", "setuptools>=77", "flydsl>=0.5,<0.6", "ziglang", "build", "mypy", "ruff")
+REQUIREMENTS = (
+    "pytest>=8",
+    "hypothesis",
+    "numpy",
+    "jinja2>=3.1",
+    "setuptools>=77",
+    "flydsl>=0.5,<0.6",
+    "ziglang",
+    "platformdirs>=3",
+    "build",
+    "mypy",
+    "ruff",
+    "rich>=13",
+    "validate-pyproject",
+)
 
 
 def main(arguments: list[str]) -> int:

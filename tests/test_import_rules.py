@@ -25,11 +25,12 @@ ROOMS: dict[str, set[str]] = {
     "backend": LEAVES | {"config", "declare", "compile", "bundle", "stubs", "runtime"},
     # Copied into wheels: must not know flydsl_build.
     "runtime": set(),
-    "__main__": LEAVES | {"config", "declare", "compile", "bundle", "stubs", "backend"},
+    "command_line": LEAVES | {"config", "declare", "compile", "bundle", "stubs", "backend"},
+    "__main__": {"command_line"},
 }
 
 # Third-party package to the one room that imports it.
-THIRD_PARTY = {"flydsl": "compile", "jinja2": "stubs", "setuptools": "backend"}
+THIRD_PARTY = {"flydsl": "compile", "platformdirs": "compile", "jinja2": "stubs", "setuptools": "backend", "rich": "backend"}
 
 
 def modules() -> list[Path]:

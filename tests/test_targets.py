@@ -107,6 +107,30 @@ def test_occupancy(name: str, vgprs: int, waves: int) -> None:
     assert TARGETS[name].occupancy(vgprs) == waves
 
 
+@pytest.mark.parametrize(
+    ("name", "vgprs", "sgprs", "lds", "workgroup", "waves"),
+    [
+        # The `; Occupancy:` comment of llc 19 for kernels with these numbers in their metadata.
+        ("gfx90a", 61, 100, 4, 1024, 8),
+        ("gfx90c", 11, 15, 20000, 64, 1),
+        ("gfx942", 11, 17, 20000, 192, 3),
+        ("gfx942", 128, 107, 8192, 64, 2),
+        ("gfx942", 11, 17, 65536, 64, 1),
+        ("gfx1010", 11, 11, 20000, 192, 9),
+        ("gfx1030", 11, 11, 40000, 256, 6),
+        ("gfx1100", 128, 101, 4, 192, 10),
+        ("gfx1100", 11, 11, 65536, 32, 1),
+        ("gfx1103", 61, 96, 8192, 64, 8),
+        ("gfx1201", 11, 11, 20000, 1024, 16),
+        # More registers or LDS than there are: one wavefront, as LLVM says.
+        ("gfx942", 600, 0, 0, 0, 1),
+        ("gfx942", 8, 0, 1 << 20, 64, 1),
+    ],
+)
+def test_occupancy_of_workgroups(name: str, vgprs: int, sgprs: int, lds: int, workgroup: int, waves: int) -> None:
+    assert TARGETS[name].occupancy(vgprs, sgprs=sgprs, lds=lds, workgroup=workgroup) == waves
+
+
 def test_parse() -> None:
     assert [parse_target(name, "K").name for name in TARGETS] == list(TARGETS)
 

@@ -10,29 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
+from flydsl_build.backend.launchers import launcher_entries
 from flydsl_build.bundle.elf import read_code_object, read_elf
 from flydsl_build.bundle.manifest import (
-    NO_DEFAULT,
     Axis,
     Bitcode,
     CodeObject,
     DeviceGlobal,
     Distribution,
-    HostEntry,
-    LauncherEntry,
     Library,
     Manifest,
-    Parameter,
     Provenance,
-    Source,
-    SpecializationEntry,
     Unit,
     manifest_kernels,
-    slot_from_json,
 )
 from flydsl_build.bundle.offload_bundle import write_bundle
 from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
-from flydsl_build.declare.argument_json import argument_from_json
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 from flydsl_build.targets import parse_target
 
@@ -41,7 +34,8 @@ if TYPE_CHECKING:
 
     from flydsl_build.backend.pipeline import Project
     from flydsl_build.backend.placement import Placement
-    from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
+    from flydsl_build.compile.cache import BuildCache
+    from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult
     from flydsl_build.compile.toolchain import Linker
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
@@ -61,6 +55,8 @@ class AssembledModule:
         What `render_stub` needs beside the manifest.
     unexported
         Public names of the source that the stub does not have.
+    stub
+        The text of the generated module and of its interface; empty until it is rendered.
     """
 
     placement: Placement
@@ -68,6 +64,7 @@ class AssembledModule:
     folder: Path
     stub_arguments: dict[str, Any]
     unexported: tuple[str, ...]
+    stub: tuple[str, str] = ("", "")
 
 
 def assemble_module(  # noqa: PLR0913 - each is the result of one room
@@ -79,6 +76,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     settings: Settings,
     project: Project,
     linker: Linker,
+    cache: BuildCache,
     output: Path,
 ) -> AssembledModule:
     """Make the artefacts of one module in the folder `output`.
@@ -90,10 +88,10 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     """
     faults = FaultCollector()
     units = _units(module, results, placement, output, faults)
-    library = _link_library(results, linker, output / f"{placement.stem}.launchers.so", faults)
+    library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.so", faults)
     faults.raise_if_any(VerifyError)
     targets = tuple(dict.fromkeys(result.target for result in results))
-    launchers = _launchers(specializations, results, units, faults)
+    launchers = launcher_entries(specializations, results, units, faults)
     faults.raise_if_any(VerifyError)
     sources: dict[str, str] = {}
     for result in results:
@@ -200,18 +198,30 @@ def _globals(names: tuple[str, ...], objects: dict[str, bytes]) -> tuple[DeviceG
     return tuple(DeviceGlobal(name=name, size=symbols[name].size) for name in names)
 
 
-def _link_library(results: Sequence[JobResult], linker: Linker, path: Path, faults: FaultCollector) -> Library:
+def _link_library(results: Sequence[JobResult], linker: Linker, cache: BuildCache, path: Path, faults: FaultCollector) -> Library:
     """Link the host objects of all targets; equal entries of several targets are one."""
     objects: dict[str, Path] = {}
     for result in results:
         for one in result.specializations:
             objects.setdefault(one.entry, Path(result.output, one.host_object))
-    command = [
-        *linker.command,
-        *("-shared", "--build-id=none", "--hash-style=gnu", "--eh-frame-hdr", "-z", "noexecstack", "-z", "relro", "--strip-debug"),
-        *("-o", str(path)),
-        *(str(objects[entry]) for entry in sorted(objects)),
-    ]
+    options = ["-shared", "--build-id=none", "--hash-style=gnu", "--eh-frame-hdr", "-z", "noexecstack", "-z", "relro", "--strip-debug"]
+    inputs = [objects[entry] for entry in sorted(objects)]
+    key = (
+        "library",
+        linker.identity,
+        options,
+        [[entry, hashlib.sha256(objects[entry].read_bytes()).hexdigest()] for entry in sorted(objects)],
+    )
+    data = cache.recall(*key)
+    if data is None:
+        data = _link([*linker.command, *options, "-o", str(path), *map(str, inputs)], path)
+        cache.remember(data, *key)
+    path.write_bytes(data)
+    faults.extend(verify_launcher_library(data, where=path.name, entries=objects))
+    return Library(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+
+def _link(command: list[str], path: Path) -> bytes:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(
@@ -222,9 +232,7 @@ def _link_library(results: Sequence[JobResult], linker: Linker, path: Path, faul
                 detail=done.stderr or done.stdout,
             )
         )
-    data = path.read_bytes()
-    faults.extend(verify_launcher_library(data, where=path.name, entries=objects))
-    return Library(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+    return path.read_bytes()
 
 
 def _bitcode(results: Sequence[JobResult]) -> tuple[Bitcode, ...]:
@@ -236,89 +244,3 @@ def _bitcode(results: Sequence[JobResult]) -> tuple[Bitcode, ...]:
         Bitcode(file=use.file, sha256=use.sha256, size=use.size, code_object_version=use.abi, targets=tuple(dict.fromkeys(names)))
         for use, names in targets.items()
     )
-
-
-# --- launchers ---------------------------------------------------------------------------------------------------------
-
-
-def _parameter(info: ParameterInfo) -> Parameter:
-    return Parameter(
-        name=info.name,
-        kind=info.kind,  # type: ignore[arg-type]  # inspect's names of the kinds are the manifest's
-        annotation=info.annotation or None,
-        role=info.role,  # type: ignore[arg-type]  # `module_compiler` gives the manifest's roles
-        default=_tuples(info.default) if info.has_default else NO_DEFAULT,
-    )
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
-
-
-def _launchers(
-    specializations: Sequence[Specialization], results: Sequence[JobResult], units: dict[str, Unit], faults: FaultCollector
-) -> tuple[LauncherEntry, ...]:
-    built: dict[str, dict[str, list[SpecializationBuild]]] = {}
-    for result in results:
-        for one in result.specializations:
-            built.setdefault(one.name, {}).setdefault(result.target, []).append(one)
-    by_launcher: dict[str, list[Specialization]] = {}
-    for specialization in specializations:
-        by_launcher.setdefault(specialization.attribute, []).append(specialization)
-    launchers = []
-    for name, members in by_launcher.items():
-        entries = []
-        for specialization in members:
-            per_target = built[specialization.name]
-            first = next(iter(per_target.values()))[0]
-            for target, other in ((target, one) for target, builds in per_target.items() for one in builds):
-                for what in ("parameters", "arguments", "slots", "constexpr"):
-                    if getattr(other, what) != getattr(first, what):
-                        faults.add(
-                            f"{specialization.where}, {target}",
-                            f"the launcher's {what} differ between targets",
-                            "give it the same signature on every target, or declare it once for each target list",
-                        )
-            entries.append(_specialization(specialization, per_target, units))
-        first = next(iter(built[members[0].name].values()))[0]
-        launchers.append(
-            LauncherEntry(
-                name=name,
-                kind="launcher" if members[0].params is None else "factory",
-                doc=first.doc,
-                parameters=tuple(_parameter(one) for one in first.parameters),
-                factory_parameters=None if members[0].params is None else tuple(_parameter(one) for one in first.factory_parameters),
-                specializations=tuple(entries),
-            )
-        )
-    return tuple(launchers)
-
-
-def _specialization(
-    specialization: Specialization, per_target: dict[str, list[SpecializationBuild]], units: dict[str, Unit]
-) -> SpecializationEntry:
-    first = next(iter(per_target.values()))[0]
-    return SpecializationEntry(
-        name=specialization.name,
-        constexpr={name: _tuples(value) for name, value in first.constexpr.items()},
-        params=dict(specialization.params or ()),
-        targets=tuple(per_target),
-        arguments={name: argument_from_json(one) for name, one in first.arguments.items()},
-        slots=tuple(slot_from_json(slot, where=specialization.where) for slot in first.slots),
-        entries={target: {one.group: _entry(one, units[one.group], target) for one in builds} for target, builds in per_target.items()},
-        options=_flat(specialization.options.to_json()),
-        source=Source(file=first.source_file, line=first.source_line),
-    )
-
-
-def _flat(options: dict[str, Any], place: str = "") -> dict[str, Any]:
-    """Join nested keys with dots: `gfx942.waves-per-eu`, `llvm-options.amdgpu-early-inline-all`."""
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        found.update(_flat(value, f"{place}{name}.") if isinstance(value, dict) else {f"{place}{name}": _tuples(value)})
-    return found
-
-
-def _entry(build: SpecializationBuild, unit: Unit, target: str) -> HostEntry:
-    positions = {kernel.symbol: index for index, kernel in enumerate(unit.code_objects[target].kernels)}
-    return HostEntry(entry=build.entry, kernels=tuple(positions[kernel] for kernel in build.kernels))

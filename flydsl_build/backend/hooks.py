@@ -36,6 +36,7 @@ JINJA = "jinja2>=3.1"
 FLYDSL = "flydsl>=0.5,<0.6"
 # flydsl imports it without declaring it.
 NUMPY = "numpy"
+PLATFORMDIRS = "platformdirs>=3"
 ZIGLANG = "ziglang>=0.13"
 
 
@@ -79,7 +80,7 @@ def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
     with _faults_in_words():
         settings = _settings(config_settings)
-        own = [JINJA, FLYDSL, NUMPY]
+        own = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
         if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
             own.append(ZIGLANG)
         return _requires("get_requires_for_build_wheel", config_settings, own)

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flydsl_build.backend.assemble import assemble_module
+from flydsl_build.backend.grouping import group_specializations
+from flydsl_build.backend.kept_modules import assemble_or_recall
 from flydsl_build.backend.placement import Placement, place_module
-from flydsl_build.backend.summary import print_summary
-from flydsl_build.bundle.verify import verify_package
+from flydsl_build.backend.progress import make_progress
+from flydsl_build.backend.summary import compile_seconds, print_summary, print_warnings
+from flydsl_build.compile.cache import open_cache, toolchain_digest
 from flydsl_build.compile.declarations import collect_declarations
 from flydsl_build.compile.jobs import ExternRule, Job, WorkerSettings
 from flydsl_build.compile.pool import PoolSettings, run_jobs
@@ -26,18 +28,16 @@ from flydsl_build.compile.toolchain import make_toolkit, safe_temporary_folder
 from flydsl_build.config.settings import extend_with_declarations
 from flydsl_build.declare.expand import expand
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
-from flydsl_build.stubs.render import render_stub
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flydsl_build.backend.assemble import AssembledModule
-    from flydsl_build.compile.jobs import JobResult
+    from flydsl_build.backend.grouping import Groups
+    from flydsl_build.compile.cache import BuildCache
+    from flydsl_build.compile.results import StoredResult
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
-
-    # Module, target and axis values to what is compiled for them.
-    _Groups = dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Specialization]]
 
 __all__ = ["Project", "build_kernels", "remove_former_build"]
 
@@ -74,9 +74,10 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
     BuildError
         With all faults of the stage that failed; the build folder is unchanged then.
     """
+    cache = open_cache(settings, os.environ, _say)
     if settings.kernels_from:
         declared = collect_declarations(
-            settings.kernels_from, package_roots=project.package_roots, project=project.root, timeout=settings.timeout
+            settings.kernels_from, package_roots=project.package_roots, project=project.root, timeout=settings.timeout, cache=cache
         )
         settings = extend_with_declarations(settings, declared)
     if settings.skipped:
@@ -85,70 +86,82 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
     placements = _placements(specializations, project)
     with safe_temporary_folder() as temporary:
         folder = Path(temporary)
-        jobs = plan_jobs(specializations, settings, _made(folder / "jobs"))
-        toolkit, linker = make_toolkit(_made(folder / "toolkit"), lld=settings.lld, rocm_path=settings.rocm_path)
-        pool = PoolSettings(
-            workers=settings.jobs or os.cpu_count() or 1,
-            timeout=settings.timeout,
-            worker=WorkerSettings(target="", package_roots=project.package_roots, toolkit=toolkit, verbose=settings.verbose),
+        toolkit, linker = make_toolkit(_made(folder / "toolkit"), lld=settings.lld, rocm_path=settings.rocm_path, cache=cache)
+        worker = WorkerSettings(
+            target="", package_roots=project.package_roots, toolkit=toolkit, project=str(project.root), verbose=settings.verbose
         )
-        _say(f"compiling {len(specializations)} specializations in {len(jobs)} jobs, linker {toolkit.linker}")
-        results = run_jobs(jobs, pool)
-        # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
-        more = plan_axis_jobs(jobs, results, settings, _made(folder / "axis-jobs"))
-        if more:
-            _say(f"compiling {len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
-            results += run_jobs(more, pool)
+        cache.use_toolchain(toolchain_digest(toolkit, linker, project=project.root, package_roots=project.package_roots))
+        results = _compile(specializations, settings, worker, cache, folder)
         _check_references(results, settings, placements, project)
-        for warning in dict.fromkeys(warning for result in results for warning in result.warnings):
-            _say(f"warning: {warning}")
-        modules = [
-            assemble_module(
-                module,
-                specializations=[one for one in specializations if one.module == module],
-                results=[result for result in results if result.module == module],
-                placement=placements[module],
-                settings=settings,
-                project=project,
-                linker=linker,
-                output=_made(folder / "modules" / module),
-            )
-            for module in placements
-        ]
+        modules: list[AssembledModule] = []
+        seconds: dict[tuple[str, str, str, str], float] = {}
         faults = FaultCollector()
-        for module in modules:
-            faults.extend(verify_package(module.folder))
+        for module in placements:
+            try:
+                of_module = [result for result in results if result.module == module]
+                assembled = assemble_or_recall(
+                    module,
+                    specializations=[one for one in specializations if one.module == module],
+                    results=of_module,
+                    placement=placements[module],
+                    settings=settings,
+                    project=project,
+                    linker=linker,
+                    cache=cache,
+                    output=_made(folder / "modules" / module),
+                )
+            except VerifyError as error:
+                faults.extend(error.faults)
+            else:
+                modules.append(assembled)
+                seconds |= compile_seconds(result.load() for result in of_module if not result.cached)
         faults.raise_if_any(VerifyError)
         written = _install(modules, project)
-    for module in modules:
-        if module.unexported:
-            names = ", ".join(module.unexported)
-            _say(f"warning: the stub of {module.placement.module} does not have these public names of its source: {names}")
-    print_summary([module.manifest for module in modules], sys.stdout)
+    cache.close()
+    for assembled in modules:
+        if assembled.unexported:
+            names = ", ".join(assembled.unexported)
+            _say(f"warning: the stub of {assembled.placement.module} does not have these public names of its source: {names}")
+    manifests = [assembled.manifest for assembled in modules]
+    print_summary(manifests, sys.stdout, seconds)
+    print_warnings(manifests, sys.stdout)
     return written
 
 
+def _compile(
+    specializations: Sequence[Specialization], settings: Settings, worker: WorkerSettings, cache: BuildCache, folder: Path
+) -> list[StoredResult]:
+    """Return the results of all jobs, those of the cache and fresh ones."""
+    jobs = plan_jobs(specializations, settings, _made(folder / "jobs"))
+    pool = PoolSettings(workers=settings.jobs or os.cpu_count() or 1, timeout=settings.timeout, worker=worker)
+    _say(f"{len(specializations)} specializations in {len(jobs)} jobs, linker {worker.toolkit.linker}")
+    with make_progress(sys.stdout) as progress:
+        progress.expect(len(jobs))
+        results = run_jobs(jobs, pool, progress, cache=cache)
+    # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
+    more = plan_axis_jobs(jobs, results, settings, _made(folder / "axis-jobs")) if settings.axes else []
+    if more:
+        _say(f"{len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
+        with make_progress(sys.stdout) as progress:
+            progress.expect(len(more))
+            results += run_jobs(more, pool, progress, cache=cache)
+    cached = sum(result.cached for result in results)
+    _say(f"{len(results)} jobs: {cached} from the cache, {len(results) - cached} compiled")
+    return results
+
+
 def plan_jobs(specializations: Sequence[Specialization], settings: Settings, folder: Path) -> list[Job]:
-    """Return one job for each declared module and target, in order of declaration.
-
-    Every axis has its first value in them, but for specializations that name the value themselves.
-    """
-    defaults = {axis.name: axis.values[0] for axis in settings.axes}
-    groups: _Groups = {}
-    for one in specializations:
-        axes = tuple({**defaults, **dict(one.axes)}.items())
-        for target in one.targets:
-            groups.setdefault((one.module, target, axes), []).append(one)
-    return _jobs(groups, settings, folder)
+    """Return one job for each group of specializations."""
+    return _jobs(group_specializations(specializations, settings), settings, folder)
 
 
-def plan_axis_jobs(jobs: Sequence[Job], results: Sequence[JobResult], settings: Settings, folder: Path) -> list[Job]:
+def plan_axis_jobs(jobs: Sequence[Job], results: Sequence[StoredResult], settings: Settings, folder: Path) -> list[Job]:
     """Return the jobs for all values of the axes that the first jobs' kernels turned out to depend on."""
     values = {axis.name: axis.values for axis in settings.axes}
-    groups: _Groups = {}
+    groups: Groups = {}
     for job, result in zip(jobs, results, strict=True):
         declared = {one.name: one for one in job.specializations}
-        for built in result.specializations:
+        for built in result.load().specializations:
             specialization = declared[built.name]
             free = [name for name in built.axes if name not in dict(specialization.axes)]
             for combination in itertools.product(*(values[name] for name in free)):
@@ -158,7 +171,7 @@ def plan_axis_jobs(jobs: Sequence[Job], results: Sequence[JobResult], settings: 
     return _jobs(groups, settings, folder)
 
 
-def _jobs(groups: _Groups, settings: Settings, folder: Path) -> list[Job]:
+def _jobs(groups: Groups, settings: Settings, folder: Path) -> list[Job]:
     rules = tuple(
         ExternRule(symbol=one.symbol, where=one.where, bitcode=one.bitcode, globals=one.globals, init=one.init, compatible=one.compatible)
         for one in settings.externs
@@ -208,10 +221,17 @@ def _placements(specializations: Sequence[Specialization], project: Project) -> 
     return placements
 
 
-def _check_references(results: Sequence[JobResult], settings: Settings, placements: dict[str, Placement], project: Project) -> None:
-    """Refuse init functions and selectors that could be imported here and will not be where the wheel is installed."""
+def _check_references(results: Sequence[StoredResult], settings: Settings, placements: dict[str, Placement], project: Project) -> None:
+    """Show warnings; refuse init functions and selectors that could be imported here and will not be where the wheel is installed."""
     faults = FaultCollector()
-    named = {init: f"init function {init}" for result in results for built in result.code_objects for init in built.init}
+    named: dict[str, str] = {}
+    warnings: dict[str, None] = {}
+    for result in results:
+        raw = result.raw()
+        named |= {init: f"init function {init}" for built in raw["code_objects"] for init in built["init"]}
+        warnings |= dict.fromkeys(raw["warnings"])
+    for warning in warnings:
+        _say(f"warning: {warning}")
     named |= {axis.select: f"{axis.where}.select, {axis.select}" for axis in settings.axes if axis.select}
     for reference, where in named.items():
         module = reference.partition(":")[0]
@@ -259,20 +279,19 @@ def _unwritable(error: OSError, build_lib: Path) -> BuildError:
 def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:
     """Write artefacts, private run times and stubs into the build folder; a failure on the way takes them out again."""
     written: list[Path] = []
-    stubs = [(module, *render_stub(module.manifest, **module.stub_arguments)) for module in modules]
     anchors = dict.fromkeys(module.placement.anchor for module in modules)
     try:
         for anchor in anchors:
             if (project.build_lib / anchor).exists():
                 shutil.rmtree(project.build_lib / anchor)
             written += _write_runtime(project.build_lib / anchor)
-        for module, source, interface in stubs:
+        for module in modules:
             destination = project.build_lib / module.placement.folder
             destination.mkdir(parents=True, exist_ok=True)
             for path in sorted(module.folder.iterdir()):
                 written.append(Path(shutil.copyfile(path, destination / path.name)))
             stub = project.build_lib / module.placement.source
-            for path, text in ((stub, source), (stub.with_suffix(".pyi"), interface)):
+            for path, text in zip((stub, stub.with_suffix(".pyi")), module.stub, strict=True):
                 path.write_text(text, encoding="utf-8")
                 # Older than any source: the next build's `build_py` must not take the stub for a fresh copy of the module.
                 os.utime(path, (0, 0))

@@ -16,18 +16,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.compile.pool import worker_environment
+from flydsl_build.compile.cache import python_digest
+from flydsl_build.compile.environment import worker_environment
+from flydsl_build.compile.recorder import Recorder
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from flydsl_build.compile.cache import BuildCache
 
 __all__ = ["collect_declarations", "main"]
 
 _PLACE = "tool.flydsl-build.kernels-from"
 
 
-def collect_declarations(reference: str, *, package_roots: Sequence[str], project: Path, timeout: float) -> list[Any]:
+def collect_declarations(reference: str, *, package_roots: Sequence[str], project: Path, timeout: float, cache: BuildCache) -> list[Any]:
     """Return the `[key, table]` pairs that the function `reference` declares, as JSON values.
 
     Parameters
@@ -40,9 +44,14 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     ConfigError
         The function cannot be imported, raises, or yields what TOML could not say.
     """
+    key = ("declarations", python_digest(project=project, package_roots=package_roots), reference)
+    known = cache.recall(*key)
+    if known is not None:
+        found: list[Any] = json.loads(known)
+        return found
     here = str(Path(__file__).resolve().parents[2])
     code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.compile.declarations import main; sys.exit(main())"
-    request = json.dumps({"reference": reference, "roots": list(package_roots)})
+    request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project)})
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -56,7 +65,11 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            Fault(where=_PLACE, what=f"{reference} took longer than {timeout:g} s", fix="look for a loop that does not end, or raise `timeout`")
+            Fault(
+                where=_PLACE,
+                what=f"{reference} took longer than {timeout:g} s",
+                fix="look for a loop that does not end, or raise `timeout`",
+            )
         ) from None
     try:
         answer: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
@@ -65,6 +78,8 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     if "fault" in answer:
         raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix="correct the function", detail=answer["detail"]))
     pairs: list[Any] = answer["pairs"]
+    if answer["dependencies"] is not None:
+        cache.remember(json.dumps(pairs).encode(), *key, dependencies=answer["dependencies"])
     return pairs
 
 
@@ -74,8 +89,13 @@ def main() -> int:
     os.dup2(2, 1)
     sys.dont_write_bytecode = True
     request = json.loads(sys.stdin.read())
+    environ = dict(os.environ)
+    recorder = Recorder(project=request["project"], roots=request["roots"], ignored=[], constant=[])
+    recorder.install()
     sys.path[:0] = request["roots"]
-    channel.write("\n" + json.dumps(_answer(request["reference"], request["roots"])))
+    answer = _answer(request["reference"], request["roots"])
+    dependencies = recorder.dependencies(request["reference"].partition(":")[0], environ)
+    channel.write("\n" + json.dumps({**answer, "dependencies": dependencies}))
     channel.close()
     return 0
 

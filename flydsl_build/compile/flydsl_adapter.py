@@ -448,6 +448,10 @@ def make_argument(declared: ArgumentType, annotation: Any) -> Any:
             msg = "a struct argument needs a parameter that is annotated with the struct"
             raise ArgumentError(msg)
         specs = dict(_effective_field_defs(annotation))
+        constants = [name for name, spec in specs.items() if _is_constexpr_type(spec)]
+        if constants:
+            msg = f"struct {annotation.__name__} has constexpr fields ({', '.join(constants)}), which a declaration cannot give values yet"
+            raise ArgumentError(msg)
         return annotation(**{name: make_argument(one, specs[name]) for name, one in declared.fields})
     msg = f"unknown argument type {declared!r}"
     raise ArgumentError(msg)
@@ -517,12 +521,15 @@ def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:
     frames = traceback.extract_tb(error.__traceback__)
     lines, other = [], []
     for frame in frames:
+        # `<frozen importlib._bootstrap>` and the like have no file; as a relative path they would be the author's.
+        if frame.filename.startswith("<"):
+            continue
         path = os.path.realpath(frame.filename)
         line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
         root = next((one for one in roots if path.startswith(os.path.realpath(one) + os.sep)), None)
         if root is not None:
             lines.append(f"{os.path.relpath(path, os.path.realpath(root))}:{frame.lineno}: {line}")
-        elif not path.startswith(_framework_folders()) and not frame.filename.startswith("<"):
+        elif not path.startswith(_framework_folders()):
             other.append(f"{frame.filename}:{frame.lineno}: {line}")
     return lines or other[-1:]
 

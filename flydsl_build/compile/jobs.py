@@ -54,11 +54,14 @@ class WorkerSettings:
         The gfx name every job of the process compiles for.
     package_roots
         Folders put on the import path, the author's sources.
+    project
+        Folder of pyproject.toml.
     """
 
     target: str
     package_roots: tuple[str, ...]
     toolkit: Toolkit
+    project: str = ""
     verbose: bool = False
     env: tuple[tuple[str, str], ...] = ()
 

@@ -16,6 +16,7 @@ import inspect
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -122,7 +123,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
                     continue
                 one = _trace(resolved, specialization, job, settings, resolver)
             except _FaultError as failed:
-                faults += failed.faults
+                faults += [fault for fault in failed.faults if fault not in faults]
                 continue
             traced.append(one)
             faults += [fault for fault in resolver.check_linked(one.externs) if fault not in faults]
@@ -175,9 +176,17 @@ def _place(specialization: Specialization, target: str) -> str:
     return f"{specialization.where}{name}, {target}"
 
 
+# MLIR prints the operation that a message is about, which for a pass over the whole kernel is the kernel: megabytes.
+_PRINTED_OPERATION = re.compile(
+    r"(see current operation:[^\n]{0,200})[^\n]*(?:\n(?!\s*(?:error|warning|note|remark): |\s*DSL Traceback)[^\n]*)+\n?"
+)
+
+
 def _explain(error: BaseException, settings: WorkerSettings) -> str:
     frames = flydsl_adapter.author_frames(error, settings.package_roots)
     text = str(error) if isinstance(error, flydsl_adapter.DSLCompileError) else f"{type(error).__name__}: {error}"
+    if not settings.verbose:
+        text = _PRINTED_OPERATION.sub(r"\1 …\n", text)
     if isinstance(error, SyntaxError) and error.filename:
         frames = [f"{_relative(error.filename, settings.package_roots)}:{error.lineno}: {(error.text or '').strip()}"]
         text = f"{type(error).__name__}: {error.msg}"
@@ -198,7 +207,10 @@ def _relative(path: str, roots: tuple[str, ...]) -> str:
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:
-    return any(os.path.realpath(path).startswith(os.path.realpath(root) + os.sep) for root in roots)
+    """Tell whether a file is the project's own: not what a virtual environment in the project's folder has installed."""
+    real = Path(path).resolve()
+    places = [real.relative_to(root) for root in (Path(one).resolve() for one in roots) if real.is_relative_to(root)]
+    return any({"site-packages", "dist-packages"}.isdisjoint(place.parts) for place in places)
 
 
 def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleType:
@@ -315,7 +327,12 @@ def _resolve(found: factories.Resolver, specialization: Specialization, target: 
             what = f"{specialization.attribute} needs torch, which is not installed in the build environment"
             fix = 'add "torch" to build-system.requires in pyproject.toml'
         detail = "" if error.cause is None else _explain(error.cause, settings)
-        raise _FaultError(Fault(where=_place(specialization, target), what=what, fix=fix, detail=detail)) from None
+        where = _place(specialization, target)
+        if specialization.element is not None:
+            # What is wrong with a call of the factory is wrong for all that it should return.
+            call = ", ".join(f"{name}={value!r}" for name, value in specialization.params or ())
+            where = f"{specialization.where}{f' [{specialization.attribute}({call})]' if call else ''}, {target}"
+        raise _FaultError(Fault(where=where, what=what, fix=fix, detail=detail)) from None
 
 
 def _with_own_constexpr(specialization: Specialization, resolved: factories.Resolved) -> Specialization:

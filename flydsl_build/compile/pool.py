@@ -2,7 +2,11 @@
 """Spread jobs over worker processes.
 
 A worker has one target for its whole life. A slot (a thread that owns at most one worker) goes on with the target of its
-worker as long as that has jobs, and then takes over the target with the most jobs left.
+worker as long as that has jobs, long ones first, and then takes over the target with the most work left.
+
+Three things keep slots from starting workers: memory that the largest worker seen so far would not fit into, a target whose
+rest is done sooner than another worker starts, and an interrupt. A job that another build is at is put aside, and is looked
+for in the cache again when nothing else is left to do.
 """
 
 from __future__ import annotations
@@ -22,21 +26,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from flydsl_build.compile.externs import expand_placeholders
-from flydsl_build.compile.jobs import JobResult, WorkerSettings
+from flydsl_build.compile.environment import worker_environment
+from flydsl_build.compile.memory import available_memory, peak_memory, resident_memory
 from flydsl_build.errors import CompileError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from flydsl_build.compile.jobs import Job
+    from flydsl_build.compile.cache import BuildCache
+    from flydsl_build.compile.jobs import Job, WorkerSettings
+    from flydsl_build.compile.results import StoredResult
 
-__all__ = ["JobObserver", "PoolSettings", "run_jobs", "worker_environment"]
+    # What a worker is bound to; see `Job.worker_key`.
+    _Key = tuple[str, tuple[tuple[str, str], ...]]
+
+__all__ = ["JobObserver", "PoolSettings", "run_jobs"]
 
 _TAIL = 4000
-# FlyDSL reads these; a build must not depend on what happens to be set in the shell.
-_SCRUBBED_PREFIXES = ("FLYDSL_", "HSA_OVERRIDE_GFX_VERSION", "LLVM_GFX1250_", "MLIR_", "COMPILE_ONLY", "ARCH")
-_OWN_PREFIX = "FLYDSL_BUILD_"
+# A worker that has FlyDSL and one kernel of no size takes half of it. Stands for the largest worker until one was measured.
+_FIRST_GUESS = 1 << 30
+# How long to leave a job to another build before it is compiled here as well.
+_PATIENCE = 300.0
+_POLL = 0.2
+_SAMPLE = 1.0
 
 
 class WorkerBugError(RuntimeError):
@@ -54,6 +66,9 @@ class JobObserver(Protocol):
 
     def job_finished(self, job: Job, seconds: float) -> None:
         """Note that the job's result, or its faults, are there."""
+
+    def job_cached(self, job: Job) -> None:
+        """Note that the job's result was in the cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,22 +90,8 @@ class PoolSettings:
     worker: WorkerSettings
 
 
-def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a worker: that of the build without what would change FlyDSL's output unseen."""
-
-    def scrubbed(name: str) -> bool:
-        if name.startswith(_OWN_PREFIX):
-            return False
-        return any(name.startswith(one) if one.endswith("_") else name == one for one in _SCRUBBED_PREFIXES)
-
-    result = {name: value for name, value in environ.items() if not scrubbed(name)}
-    result["PYTHONDONTWRITEBYTECODE"] = "1"
-    result["PYTHONHASHSEED"] = "0"
-    return result
-
-
-def run_jobs(jobs: Sequence[Job], settings: PoolSettings, observer: JobObserver | None = None) -> list[JobResult]:
-    """Run all jobs; return their results in the order of `jobs`.
+def run_jobs(jobs: Sequence[Job], settings: PoolSettings, observer: JobObserver | None = None, *, cache: BuildCache) -> list[StoredResult]:
+    """Run all jobs that the cache has no result of; return the results in the order of `jobs`.
 
     Raises
     ------
@@ -99,40 +100,71 @@ def run_jobs(jobs: Sequence[Job], settings: PoolSettings, observer: JobObserver 
     WorkerBugError
         A worker failed by a bug in flydsl-build.
     """
-    return _Pool(jobs, settings, observer).run()
+    return _Pool(jobs, settings, observer, cache).run()
+
+
+class _Memory:
+    """Tells whether there is room for another worker, going by the largest seen."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+
+    def observe(self, pid: int) -> None:
+        self.peak = max(self.peak, peak_memory(pid))
+
+    def has_room(self, pids: Sequence[int]) -> bool:
+        expected = self.peak or _FIRST_GUESS
+        # What runs has perhaps not taken yet what it will.
+        promised = sum(max(0, expected - resident_memory(pid)) for pid in pids)
+        return available_memory() >= expected + promised
 
 
 class _Pool:
-    def __init__(self, jobs: Sequence[Job], settings: PoolSettings, observer: JobObserver | None) -> None:
+    def __init__(self, jobs: Sequence[Job], settings: PoolSettings, observer: JobObserver | None, cache: BuildCache) -> None:
         self.settings = settings
         self.observer = observer
-        self.lock = threading.Lock()
-        self.pending: dict[tuple[str, tuple[tuple[str, str], ...]], deque[int]] = {}
+        self.cache = cache
+        self.changed = threading.Condition()
         self.jobs = list(jobs)
-        for index, job in enumerate(self.jobs):
-            self.pending.setdefault(job.worker_key, deque()).append(index)
-        self.results: dict[int, JobResult] = {}
+        self.results: dict[int, StoredResult] = {}
         self.faults: dict[int, tuple[Fault, ...]] = {}
         self.error: BaseException | None = None
+        self.memory = _Memory()
+        self.startup: float | None = None
         self.workers: set[_Worker] = set()
+        # The key that each slot works for, by the thread's identity.
+        self.serving: dict[int, _Key] = {}
+        self.threads: list[threading.Thread] = []
         self.stopping = False
+        self.pending: dict[_Key, deque[int]] = {}
+        # Jobs that another build was at, each with the time at which to lose patience.
+        self.elsewhere: deque[tuple[int, float]] = deque()
+        # Jobs whose worker was killed from outside.
+        self.killed: list[int] = []
+        self.alone = False
+        self.seconds: dict[int, float] = {}
 
-    def run(self) -> list[JobResult]:
-        count = max(1, min(self.settings.workers, len(self.jobs)))
-        threads = [threading.Thread(target=self._slot, daemon=True, name=f"flydsl-build-{index}") for index in range(count)]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                # A join with a limit leaves the main thread open to Ctrl-C.
-                while thread.is_alive():
-                    thread.join(0.2)
-        finally:
-            with self.lock:
-                self.stopping = True
-                left = list(self.workers)
-            for worker in left:
-                worker.kill()
+    def run(self) -> list[StoredResult]:
+        self._plan()
+        left = sum(map(len, self.pending.values()))
+        if left:
+            try:
+                self._run_slots(max(1, min(self.settings.workers, left)))
+                if self.killed and self.error is None:
+                    self.alone = True
+                    for index in self.killed:
+                        self.pending[self.jobs[index].worker_key].append(index)
+                    self._run_slots(1)
+            finally:
+                with self.changed:
+                    self.stopping = True
+                    workers = list(self.workers)
+                for worker in workers:
+                    worker.signal_kill()
+                for worker in workers:
+                    worker.kill()
+                for thread in self.threads:
+                    thread.join()
         if self.error is not None:
             raise self.error
         faults = [fault for index in sorted(self.faults) for fault in self.faults[index]]
@@ -140,58 +172,156 @@ class _Pool:
             raise CompileError(*_merged_over_targets(faults))
         return [self.results[index] for index in range(len(self.jobs))]
 
-    def _take(self, key: tuple[str, tuple[tuple[str, str], ...]] | None) -> int | None:
-        with self.lock:
-            if self.stopping or self.error is not None:
-                return None
-            if key is None or not self.pending[key]:
-                key = max(self.pending, key=lambda one: len(self.pending[one]))
-            return self.pending[key].popleft() if self.pending[key] else None
+    def _plan(self) -> None:
+        """Take what the cache has, and put the other jobs into an order: those first that will take longest."""
+        known: dict[int, float] = {}
+        for index, job in enumerate(self.jobs):
+            found = self.cache.lookup(job)
+            if found is not None:
+                self._finish_cached(index, found)
+                continue
+            self.pending.setdefault(job.worker_key, deque()).append(index)
+            seconds = self.cache.seconds(job)
+            if seconds is not None:
+                known[index] = seconds
+        specializations = sum(len(self.jobs[index].specializations) for index in known)
+        typical = sum(known.values()) / specializations if specializations else 1.0
+        for key, indexes in self.pending.items():
+            self.seconds |= {index: known.get(index, typical * len(self.jobs[index].specializations)) for index in indexes}
+            self.pending[key] = deque(sorted(indexes, key=lambda index: -self.seconds[index]))
+
+    def _finish_cached(self, index: int, found: StoredResult) -> None:
+        self.results[index] = found
+        if self.observer is not None:
+            self.observer.job_cached(self.jobs[index])
+
+    # --- slots -----------------------------------------------------------------------------------------------------------
+
+    def _run_slots(self, count: int) -> None:
+        self.threads = [threading.Thread(target=self._slot, daemon=True, name=f"flydsl-build-{index}") for index in range(count)]
+        for thread in self.threads:
+            thread.start()
+        for thread in self.threads:
+            # A join with a limit leaves the main thread open to Ctrl-C.
+            while thread.is_alive() and self.error is None:
+                thread.join(_POLL)
 
     def _slot(self) -> None:
         worker: _Worker | None = None
         try:
             while (index := self._take(worker.key if worker else None)) is not None:
                 job = self.jobs[index]
-                if worker is None or worker.key != job.worker_key:
-                    if worker is not None:
-                        self._drop(worker)
-                    worker = self._start(job)
-                worker = self._run_one(worker, index, job)
+                lock = self.cache.try_lock(job)
+                if lock is None:
+                    self._put_aside(index)
+                    continue
+                with lock:
+                    # Another build may have finished the job since it was looked for.
+                    found = self.cache.lookup(job)
+                    if found is not None:
+                        self._finish_cached(index, found)
+                        continue
+                    worker = self._worker_for(job, worker)
+                    if worker is None:
+                        return
+                    worker = self._run_one(worker, index, job)
         except BaseException as error:  # noqa: BLE001 - `run` raises it again in the main thread
-            with self.lock:
+            with self.changed:
                 self.error = self.error or error
         finally:
+            with self.changed:
+                self.serving.pop(threading.get_ident(), None)
             if worker is not None:
                 self._drop(worker)
 
-    def _start(self, job: Job) -> _Worker:
-        worker = _Worker(job, self.settings)
-        with self.lock:
-            self.workers.add(worker)
-        return worker
+    def _take(self, key: _Key | None) -> int | None:
+        """Return the job to do next, of this key if there is one; None if there is nothing left for this slot."""
+        while True:
+            with self.changed:
+                if self.stopping or self.error is not None:
+                    return None
+                if key is not None and self.pending.get(key):
+                    return self.pending[key].popleft()
+                self.serving.pop(threading.get_ident(), None)
+                keys = [one for one in self.pending if self.pending[one] and self._pays(one)]
+                if keys:
+                    most = max(keys, key=self._share)
+                    self.serving[threading.get_ident()] = most
+                    return self.pending[most].popleft()
+                if not self.elsewhere:
+                    return None
+                index, deadline = self.elsewhere.popleft()
+            found = self.cache.lookup(self.jobs[index])
+            if found is not None:
+                self._finish_cached(index, found)
+                continue
+            if time.monotonic() >= deadline:
+                self.cache.give_up_lock(self.jobs[index])
+                return index
+            lock = self.cache.try_lock(self.jobs[index])
+            if lock is not None:
+                lock.release()
+                return index
+            with self.changed:
+                self.elsewhere.append((index, deadline))
+                self.changed.wait(_POLL)
+
+    def _put_aside(self, index: int) -> None:
+        with self.changed:
+            self.elsewhere.append((index, time.monotonic() + _PATIENCE))
+
+    def _share(self, key: _Key) -> float:
+        """Return the seconds of work that one more worker for this key would have."""
+        return sum(self.seconds[index] for index in self.pending[key]) / (1 + list(self.serving.values()).count(key))
+
+    def _pays(self, key: _Key) -> bool:
+        """Tell whether another worker for this key would have something to do once it has started."""
+        return self.startup is None or self._share(key) > self.startup or key not in self.serving.values()
+
+    def _worker_for(self, job: Job, worker: _Worker | None) -> _Worker | None:
+        """Return a worker for the job; None if the build stops."""
+        if worker is not None:
+            if worker.key == job.worker_key:
+                return worker
+            self._drop(worker)
+        with self.changed:
+            # One always runs: whether it fits can only be found out.
+            while not self.stopping and self.workers and not self.memory.has_room([one.process.pid for one in self.workers]):
+                self.changed.wait(_SAMPLE)
+            if self.stopping:
+                return None
+            started = _Worker(job, self.settings)
+            self.workers.add(started)
+        return started
 
     def _drop(self, worker: _Worker) -> None:
+        self.memory.observe(worker.process.pid)
         worker.close()
-        with self.lock:
+        with self.changed:
             self.workers.discard(worker)
+            self.changed.notify_all()
 
     def _run_one(self, worker: _Worker, index: int, job: Job) -> _Worker | None:
         started = time.perf_counter()
         if self.observer is not None:
             self.observer.job_started(job)
-        outcome = worker.run(job, self.observer)
+        outcome = worker.run(job, self.observer, self.memory)
+        if isinstance(outcome, dict):
+            faults = tuple(Fault(**fault) for fault in outcome["result"]["faults"])
+            if faults:
+                self.faults[index] = faults
+            else:
+                self.results[index] = self.cache.store(job, outcome["result"], outcome["dependencies"])
         if self.observer is not None:
             self.observer.job_finished(job, time.perf_counter() - started)
-        if isinstance(outcome, JobResult):
-            if outcome.faults:
-                self.faults[index] = outcome.faults
-            else:
-                self.results[index] = outcome
+        self.startup = self.startup or worker.startup
+        if isinstance(outcome, dict):
             return worker
-        if not self.stopping:
-            self.faults[index] = (outcome,)
         self._drop(worker)
+        if worker.was_killed and not self.alone and not self.stopping:
+            self.killed.append(index)
+        elif not self.stopping:
+            self.faults[index] = (outcome,)
         return None
 
 
@@ -211,9 +341,15 @@ class _Worker:
     """One worker process and the parent's end of its protocol."""
 
     def __init__(self, job: Job, settings: PoolSettings) -> None:
+        # Reads LLVM IR as well: a build that compiles nothing does without.
+        from flydsl_build.compile.externs import expand_placeholders
+
         self.key = job.worker_key
         self.timeout = settings.timeout
         self.verbose = settings.worker.verbose
+        self.startup: float | None = None
+        self.was_killed = False
+        self._started = time.perf_counter()
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process; `close` closes it
         # The package may come from a folder that only this process has on its path (backend-path, an import hook).
         here = str(Path(__file__).resolve().parents[2])
@@ -238,13 +374,14 @@ class _Worker:
             self.process.stdin.write(json.dumps(data).encode() + b"\n")
             self.process.stdin.flush()
 
-    def run(self, job: Job, observer: JobObserver | None) -> JobResult | Fault:
+    def run(self, job: Job, observer: JobObserver | None, memory: _Memory) -> dict[str, Any] | Fault:
+        """Return what the worker answers, `result` and `dependencies`, or the fault that it ended with."""
         self._send(job.to_json())
         deadline = time.monotonic() + self.timeout
         current = ""
         while True:
             try:
-                event = self._event(deadline)
+                event = self._event(deadline, memory)
             except TimeoutError:
                 self.kill()
                 at = f" while tracing {current}" if current else ""
@@ -257,12 +394,15 @@ class _Worker:
             if event is None:
                 return self._death(job, current)
             kind = event.pop("event")
-            if kind == "start":
+            if kind == "ready":
+                self.startup = time.perf_counter() - self._started
+            elif kind == "start":
                 current = event["specialization"]
                 if observer is not None:
                     observer.specialization_started(job, current)
             elif kind == "done":
-                return JobResult.from_json(event["result"])
+                memory.observe(self.process.pid)
+                return event
             elif kind == "broken":
                 self.kill()
                 raise CompileError(
@@ -276,15 +416,19 @@ class _Worker:
             elif kind == "bug":
                 raise WorkerBugError(f"{job.label}:\n{event['text']}")
 
-    def _event(self, deadline: float) -> dict[str, Any] | None:
+    def _event(self, deadline: float, memory: _Memory) -> dict[str, Any] | None:
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while b"\n" not in self.buffer:
                 left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
+                if left <= 0:
                     raise TimeoutError
+                if not selector.select(min(left, _SAMPLE)):
+                    # A worker that is killed for its memory leaves nothing to measure.
+                    memory.observe(self.process.pid)
+                    continue
                 data = os.read(descriptor, 1 << 16)
                 if not data:
                     return None
@@ -304,7 +448,8 @@ class _Worker:
         at = f" while compiling {current}" if current else ""
         fix = "see what it wrote below"
         if code == -signal.SIGKILL:
-            fix = "it may have run out of memory: try fewer jobs at a time (`jobs`)"
+            self.was_killed = True
+            fix = "it was tried again with no other beside it: if it ran out of memory, build on a machine with more"
         return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=self._tail())
 
     def _tail(self) -> str:
@@ -326,9 +471,13 @@ class _Worker:
             sys.stderr.write(self._tail() + "\n")
         self.log.close()
 
-    def kill(self) -> None:
-        """End the process and everything it started."""
+    def signal_kill(self) -> None:
+        """Make the process and everything it started end."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+
+    def kill(self) -> None:
+        """End the process and everything it started."""
+        self.signal_kill()
+        self.process.wait()

@@ -7,6 +7,8 @@ call ocml or ockl. Neither ROCm nor a GPU is needed: a private folder of links t
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.util
 import os
 import re
@@ -21,9 +23,11 @@ from flydsl_build.compile.jobs import Toolkit
 from flydsl_build.errors import Fault, ToolchainError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Linker", "find_linker", "linker_is_present", "make_toolkit"]
+    from flydsl_build.compile.cache import BuildCache
+
+__all__ = ["Linker", "find_linker", "linker_is_present", "make_toolkit", "rocm_roots", "safe_temporary_folder", "trace_bitcode"]
 
 # A path with one of these cannot stand in an MLIR pass option.
 _UNSAFE = re.compile(r"[\s,{}\"'\\]")
@@ -39,11 +43,14 @@ class Linker:
     command
         What to run, without arguments.
     version
-        The first line of `--version`.
+        Product and number.
+    identity
+        Differs between two builds of one version.
     """
 
     command: tuple[str, ...]
     version: str
+    identity: str = ""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -54,7 +61,7 @@ class _Search:
         self.trace.append(f"{place}: {found or 'not found'}")
 
 
-def _rocm_roots(rocm_path: Path | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def rocm_roots(rocm_path: Path | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield (how it was named, folder) for each place a ROCm installation may be, best first."""
     if rocm_path:
         yield "rocm-path setting", rocm_path
@@ -74,7 +81,7 @@ def _candidates(
     if lld:
         yield "lld setting", (str(lld),)
         return
-    for how, root in _rocm_roots(rocm_path, environ):
+    for how, root in rocm_roots(rocm_path, environ):
         path = root / "llvm" / "bin" / "ld.lld"
         if path.is_file():
             yield f"{how} ({path})", (str(path),)
@@ -100,7 +107,7 @@ def _candidates(
 
 
 def find_linker(
-    *, lld: Path | None = None, rocm_path: Path | None = None, environ: Mapping[str, str] | None = None
+    *, lld: Path | None = None, rocm_path: Path | None = None, environ: Mapping[str, str] | None = None, cache: BuildCache | None = None
 ) -> tuple[Linker, tuple[str, ...]]:
     """Return the first linker that runs, and the trace of the search.
 
@@ -110,6 +117,8 @@ def find_linker(
         The `lld` setting: a path that must work; nothing else is tried then.
     rocm_path
         The `rocm-path` setting.
+    cache
+        Remembers what a linker said of itself.
 
     Raises
     ------
@@ -118,16 +127,16 @@ def find_linker(
     """
     search = _Search()
     for how, command in _candidates(lld, rocm_path, os.environ if environ is None else environ, search):
-        try:
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
-        except (OSError, subprocess.SubprocessError) as error:
-            search.look(how, f"does not run ({error})")
+        identity = _identity(command)
+        # What a script starts may change while the script stays: it is asked again.
+        known = cache.recall("linker", command[1:], identity) if cache is not None and identity and _is_binary(command[0]) else None
+        line = known.decode() if known is not None else _ask_version(command, functools.partial(search.look, how))
+        if line is None:
             continue
-        first = (done.stdout or done.stderr).strip().splitlines()[:1]
-        if done.returncode == 0 and first and "LLD" in first[0]:
-            search.look(how, first[0])
-            return Linker(command=command, version=_normalized_version(first[0])), tuple(search.trace)
-        search.look(how, f"is not LLD (exit status {done.returncode})")
+        if cache is not None and known is None and identity:
+            cache.remember(line.encode(), "linker", command[1:], identity)
+        search.look(how, line)
+        return Linker(command=command, version=_normalized_version(line), identity=f"{line} {identity}"), tuple(search.trace)
     raise ToolchainError(
         Fault(
             where="linker",
@@ -136,6 +145,42 @@ def find_linker(
             detail="searched:\n" + "\n".join(search.trace),
         )
     )
+
+
+def _ask_version(command: tuple[str, ...], reject: Callable[[str], None]) -> str | None:
+    """Return the first line of what a linker says of itself, or None and the reason to `reject`."""
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        reject(f"does not run ({error})")
+        return None
+    first = (done.stdout or done.stderr).strip().splitlines()[:1]
+    if done.returncode == 0 and first and "LLD" in first[0]:
+        return first[0]
+    reject(f"is not LLD (exit status {done.returncode})")
+    return None
+
+
+# Linkers are as large as 200 MB. Both ends have what differs between two builds: the build ID and the table of sections.
+_END = 1 << 16
+
+
+def _identity(command: tuple[str, ...]) -> str:
+    """Return a digest of a program's size and both ends; empty if it cannot be read."""
+    try:
+        with Path(command[0]).open("rb") as file:
+            digest = hashlib.sha256(file.read(_END))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _END))
+            digest.update(file.read() + b"%d" % size)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def _is_binary(program: str) -> bool:
+    with Path(program).open("rb") as file:
+        return file.read(2) != b"#!"
 
 
 def linker_is_present(*, rocm_path: Path | None = None, environ: Mapping[str, str] | None = None) -> bool:
@@ -154,7 +199,7 @@ def _normalized_version(line: str) -> str:
 
 
 def _find_bitcode(rocm_path: Path | None, environ: Mapping[str, str], search: _Search) -> Path | None:
-    places: list[tuple[str, Path]] = [(how, root / "amdgcn" / "bitcode") for how, root in _rocm_roots(rocm_path, environ)]
+    places: list[tuple[str, Path]] = [(how, root / "amdgcn" / "bitcode") for how, root in rocm_roots(rocm_path, environ)]
     triton = importlib.util.find_spec("triton")
     locations = (triton.submodule_search_locations or []) if triton is not None else []
     places += [("triton", Path(location) / "backends" / "amd" / "lib") for location in locations]
@@ -168,8 +213,20 @@ def _find_bitcode(rocm_path: Path | None, environ: Mapping[str, str], search: _S
     return None
 
 
+def trace_bitcode(*, rocm_path: Path | None = None, environ: Mapping[str, str] | None = None) -> tuple[Path | None, tuple[str, ...]]:
+    """Return the folder of the device bitcode, None if there is none, and the trace of the search."""
+    search = _Search()
+    folder = _find_bitcode(rocm_path, os.environ if environ is None else environ, search)
+    return folder, tuple(search.trace)
+
+
 def make_toolkit(
-    folder: Path, *, lld: Path | None = None, rocm_path: Path | None = None, environ: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    lld: Path | None = None,
+    rocm_path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    cache: BuildCache | None = None,
 ) -> tuple[Toolkit, Linker]:
     """Fill an empty folder with links to the linker and the device bitcode.
 
@@ -177,9 +234,11 @@ def make_toolkit(
     ----------
     folder
         Must exist; see `safe_temporary_folder`.
+    cache
+        Remembers what a linker said of itself.
     """
     environ = os.environ if environ is None else environ
-    linker, trace = find_linker(lld=lld, rocm_path=rocm_path, environ=environ)
+    linker, trace = find_linker(lld=lld, rocm_path=rocm_path, environ=environ, cache=cache)
     tool = folder / "llvm" / "bin" / "ld.lld"
     tool.parent.mkdir(parents=True)
     if len(linker.command) == 1 and Path(linker.command[0]).name == "ld.lld":

@@ -10,13 +10,17 @@ Started by `pool` as `python -m flydsl_build.compile.worker`.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, TextIO
 
 from flydsl_build.compile.jobs import Job, Toolkit, WorkerSettings
+from flydsl_build.compile.recorder import Recorder
 from flydsl_build.compile.torch_stand_in import install_torch_stand_in
 from flydsl_build.targets import parse_target
 
@@ -41,8 +45,22 @@ def _set_environment(settings: WorkerSettings) -> None:
     os.environ.update(settings.env)
 
 
+# https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Let the system end this process when the build ends, by whatever means: it may be in LLVM's code for minutes."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
 def main() -> int:
     """Run the protocol until standard input ends."""
+    _end_with_parent()
+    environ = dict(os.environ)
     channel = _take_standard_output()
     sys.dont_write_bytecode = True
 
@@ -56,6 +74,14 @@ def main() -> int:
     first["env"] = tuple((name, value) for name, value in first["env"])
     settings = WorkerSettings(**first)
     _set_environment(settings)
+    recorder = Recorder(
+        project=settings.project,
+        roots=settings.package_roots,
+        # What the build made for itself: the output folders are beside the tool kit.
+        ignored=[str(Path(settings.toolkit.folder).parent)],
+        constant=[name for name, _ in settings.env],
+    )
+    recorder.install()
     sys.path[:0] = [one for one in settings.package_roots if one not in sys.path]
     try:
         install_torch_stand_in()
@@ -74,7 +100,7 @@ def main() -> int:
         except Exception:  # noqa: BLE001 - told to the parent process, which shows it
             send("bug", text=traceback.format_exc())
             return 1
-        send("done", result=result.to_json())
+        send("done", result=result.to_json(), dependencies=recorder.dependencies(job.module, environ))
     return 0
 
 

@@ -17,7 +17,7 @@ from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from ..targets import TARGETS
 from .keys import quote_key
 from .names import is_name, placeholders, reference_fault
-from .sources import Override, read_overrides, setuptools_settings, targets_of
+from .sources import SIZE_FIX, Override, read_overrides, setuptools_settings, size_of, targets_of
 from .table_reader import TableReader, describe
 from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings
 
@@ -182,6 +182,9 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
         "jobs": reader.integer("jobs", 1),
         "lld": reader.string("lld"),
         "rocm_path": reader.string("rocm-path"),
+        "cache": reader.boolean("cache"),
+        "cache_dir": reader.string("cache-dir"),
+        "cache_size": _cache_size(reader),
         "verbose": reader.boolean("verbose"),
         "dump_ir": reader.string("dump-ir"),
         "allow_empty": reader.boolean("allow-empty"),
@@ -190,7 +193,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     }
     found = {name: value for name, value in found.items() if value is not None}
     found.update((name, override.value) for name, override in overrides.items())
-    for name in ("lld", "rocm_path", "dump_ir"):
+    for name in ("lld", "rocm_path", "cache_dir", "dump_ir"):
         if name in found:
             found[name] = project_dir / Path(found[name])
     axes = _axes(reader)
@@ -201,6 +204,18 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found["archs_override"] = "archs" in overrides
     found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
     return Settings(project_dir=project_dir, **found)
+
+
+def _cache_size(reader: TableReader) -> int | None:
+    value = reader.table.get("cache-size")
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    size = size_of(value) if isinstance(value, str) else None
+    if size is None:
+        reader.reject("cache-size", f"found {describe(value)}", SIZE_FIX)
+    return size
 
 
 def _archs(reader: TableReader) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from .tables import Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Override", "read_overrides", "setuptools_settings", "split_list", "targets_of"]
+__all__ = ["SIZE_FIX", "Override", "read_overrides", "setuptools_settings", "size_of", "split_list", "targets_of"]
 
 _PREFIX = "flydsl-build."
 
@@ -172,7 +172,28 @@ def _path(text: str) -> tuple[str | None, str]:
     return (text or None), "a path"
 
 
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kmgt])(i?))?b?", re.IGNORECASE | re.ASCII)
+SIZE_FIX = 'write a number of bytes above 0, or text such as "500 MB" or "5 GB"'
+
+
+def size_of(text: str) -> int | None:
+    """Return the bytes that a text such as "5 GB", "512 MiB" or "1000000" means, or None."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    number, prefix, binary = match.groups()
+    unit = (1024 if binary else 1000) ** ("kmgt".index(prefix.lower()) + 1) if prefix else 1
+    return int(float(number) * unit) or None
+
+
+def _bytes(text: str) -> tuple[int | None, str]:
+    return size_of(text), SIZE_FIX.removeprefix("write ")
+
+
 _VALUES: dict[str, Any] = {
+    "cache": _boolean,
+    "cache_dir": _path,
+    "cache_size": _bytes,
     "load": _load,
     "timeout": _seconds,
     "jobs": _jobs,

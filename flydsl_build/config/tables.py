@@ -39,6 +39,12 @@ _WAVES = TomlType(
     schema={"anyOf": [{"type": "integer", "minimum": 0}, {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}]},
 )
 _LEVEL = TomlType(text="integer 0 to 3", schema={"type": "integer", "minimum": 0, "maximum": 3})
+_SIZE = TomlType(
+    text='bytes, or text such as "5 GB"',
+    schema={
+        "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,9})? *([KMGTkmgt]i?)?[Bb]?$"}]
+    },
+)
 _LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
 _TABLE_OR_TABLES = TomlType(
     text="table or list of tables",
@@ -301,6 +307,19 @@ class Settings:
         default=None, metadata=toml_key("rocm-path", STRING, default="searched for", config="rocm-path", env="FLYDSL_BUILD_ROCM_PATH")
     )
     """A ROCm folder in which to look for lld and device bitcode first."""
+
+    cache: bool = field(default=True, metadata=toml_key("cache", BOOLEAN, default="true", config="cache", env="FLYDSL_BUILD_CACHE"))
+    """Keep what was compiled, and compile only what changed since. Not used together with `dump-ir`."""
+
+    cache_dir: Path | None = field(
+        default=None, metadata=toml_key("cache-dir", STRING, default="the user's", config="cache-dir", env="FLYDSL_BUILD_CACHE_DIR")
+    )
+    """Folder of the cache, which many projects and builds may share."""
+
+    cache_size: int = field(
+        default=5 * 10**9, metadata=toml_key("cache-size", _SIZE, default='"5 GB"', config="cache-size", env="FLYDSL_BUILD_CACHE_SIZE")
+    )
+    """How large the cache may become; what was not used for longest goes first."""
 
     verbose: bool = field(
         default=False, metadata=toml_key("verbose", BOOLEAN, default="false", config="verbose", env="FLYDSL_BUILD_VERBOSE")

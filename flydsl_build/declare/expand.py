@@ -63,7 +63,8 @@ def expand(settings: Settings) -> tuple[Specialization, ...]:
     found: list[Specialization] = []
     for kernel in settings.kernels:
         declarations = list(_declarations(kernel, settings))
-        _check_mixed_returns(declarations, faults)
+        if len(declarations) > 1:
+            _check_sets_alike(declarations, faults)
         own = [specialization for declaration in declarations for specialization in _specializations(declaration, settings.axes, faults)]
         _check_repeated(own, faults)
         found += own
@@ -194,16 +195,20 @@ def _texts(table: Mapping[str, ArgumentText]) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _check_mixed_returns(declarations: list[_Declaration], faults: FaultCollector) -> None:
-    """Record sets of which some return one launcher and others several: the stub has one factory for all."""
-    first = next((each for each in declarations if each.returns), None)
-    plain = [each for each in declarations if not each.returns]
-    if first is not None and plain:
-        faults.add(
-            f"{plain[0].where}.returns",
-            f"missing, but {first.where} has it",
-            'the factory returns one launcher for all sets, or named ones for all: add returns = ["…"]',
-        )
+def _check_sets_alike(declarations: list[_Declaration], faults: FaultCollector) -> None:
+    """Record sets of which some are of a factory, or of several launchers, and others not: the stub has one thing for all."""
+    rules = (
+        ("params", "the attribute is a factory for all sets, or for none", [each.params is not None for each in declarations]),
+        (
+            "returns",
+            'the factory returns named launchers for all sets, or one for all: add returns = ["…"]',
+            [bool(each.returns) for each in declarations],
+        ),
+    )
+    for key, fix, has in rules:
+        if len(set(has)) > 1:
+            other, first = declarations[has.index(False)], declarations[has.index(True)]
+            faults.add(f"{other.where}.{key}", f"missing, but {first.where} has it", fix)
 
 
 def _check_returns(declaration: _Declaration, faults: FaultCollector) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["describe_launcher", "spell_argument"]
+__all__ = ["TYPE_NAMES", "describe_launcher", "plain_value", "spell_argument"]
 
 _PARAMETER_KINDS = {"POSITIONAL_ONLY": 0, "POSITIONAL_OR_KEYWORD": 1, "KEYWORD_ONLY": 2}
 _ARGUMENT_KINDS = {"tensor": 0, "pointer": 1, "scalar": 2, "stream": 3}
@@ -53,6 +53,59 @@ _DTYPES = {
     "f6e3m2fn": 16 << 8 | 6,
     "f4e2m1fn": 17 << 8 | 4,
 }
+
+
+TYPE_NAMES = {
+    "Float64": "f64",
+    "Float32": "f32",
+    "Float16": "f16",
+    "BFloat16": "bf16",
+    "Int8": "i8",
+    "Int16": "i16",
+    "Int32": "i32",
+    "Int64": "i64",
+    "Uint8": "u8",
+    "Uint16": "u16",
+    "Uint32": "u32",
+    "Uint64": "u64",
+    "Boolean": "bool",
+    "Float8E4M3": "f8e4m3",
+    "Float8E4M3FN": "f8e4m3fn",
+    "Float8E4M3FNUZ": "f8e4m3fnuz",
+    "Float8E4M3B11FNUZ": "f8e4m3b11fnuz",
+    "Float8E5M2": "f8e5m2",
+    "Float8E8M0FNU": "f8e8m0fnu",
+    "Float6E2M3FN": "f6e2m3fn",
+    "Float6E3M2FN": "f6e3m2fn",
+    "Float4E2M1FN": "f4e2m1fn",
+}
+"""FlyDSL's types, which the process may have or not, by class name."""
+
+
+class _TypeName(str):
+    """The name of a dtype, equal to itself and to FlyDSL's class."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, TYPE_NAMES.get(other.__name__, "") if isinstance(other, type) else other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+class _LeftOut:
+    """Stands for a default that the manifest has no form for: equal to itself only, so that no other value is taken for it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "its default"
+
+
+_LEFT_OUT = _LeftOut()
 
 
 def _default_strides(shape: list[int | str]) -> list[int | str]:
@@ -159,8 +212,27 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
         Path of the manifest, for errors.
     """
     try:
+        # Once for each type: what is identical is compared fastest.
+        types = {name: _TypeName(name) for name in TYPE_NAMES.values()}
+        typed = {parameter["name"] for parameter in entry["parameters"] if parameter["role"] == "type"}
+
+        def constant(name: str, value: Any) -> Any:
+            return types[value] if name in typed and value in types else plain_value(value)
+
+        left_out = {
+            parameter["name"]
+            for parameter in entry["parameters"]
+            if parameter["role"] in ("constexpr", "type")
+            and "default" in parameter
+            and not all(parameter["name"] in specialization["constexpr"] for _, specialization in specializations)
+        }
         parameters = tuple(
-            (intern(parameter["name"]), _PARAMETER_KINDS[parameter["kind"]], "default" in parameter, _plain(parameter.get("default")))
+            (
+                intern(parameter["name"]),
+                _PARAMETER_KINDS[parameter["kind"]],
+                "default" in parameter,
+                _LEFT_OUT if parameter["name"] in left_out else constant(parameter["name"], parameter.get("default")),
+            )
             for parameter in entry["parameters"]
         )
         positions = {parameter[0]: position for position, parameter in enumerate(parameters)}
@@ -170,7 +242,8 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
             made = _Specialization(positions, views)
             for name, argument in specialization["arguments"].items():
                 made.add(name, (), argument)
-            constants = tuple((positions[name], _plain(value)) for name, value in specialization["constexpr"].items())
+            constants = tuple((positions[name], constant(name, value)) for name, value in specialization["constexpr"].items())
+            constants += tuple((positions[name], _LEFT_OUT) for name in sorted(left_out.difference(specialization["constexpr"])))
             slots = tuple(made.slot(slot) for slot in specialization["slots"])
             described.append((index, specialization["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
         return parameters, tuple(described), len(views)
@@ -178,6 +251,6 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
         raise CorruptFileError(file, f"launcher {entry.get('name')}: {type(error).__name__}: {error}") from error
 
 
-def _plain(value: Any) -> Any:
-    """JSON has no tuples, and plain values have no lists."""
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+def plain_value(value: Any) -> Any:
+    """Return a value of the manifest as the author's source had it: JSON has no tuples, and plain values have no lists."""
+    return tuple(map(plain_value, value)) if isinstance(value, list) else value

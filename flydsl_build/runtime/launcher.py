@@ -11,18 +11,18 @@ from . import _native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from .module import ModuleHandle
 
-__all__ = ["Factory", "Specialization", "complete_type", "same_params"]
+__all__ = ["Factory", "Specialization", "complete_type"]
 
 
 class Specialization:
-    """One compiled form of a launcher: `name`, `constexpr`, `params`, `targets`, and `arguments` as text."""
+    """One compiled form of a launcher: `name`, `constexpr`, `params`, `element`, `targets`, and `arguments` as text."""
 
-    __slots__ = ("arguments", "constexpr", "name", "params", "targets")
+    __slots__ = ("arguments", "constexpr", "element", "name", "params", "targets")
 
     def __init__(self, entry: dict[str, Any]) -> None:
         from .description import spell_argument  # noqa: PLC0415 - cold
@@ -30,6 +30,7 @@ class Specialization:
         self.name: str = entry["name"]
         self.constexpr: dict[str, Any] = dict(entry["constexpr"])
         self.params: dict[str, Any] = dict(entry.get("params") or {})
+        self.element: str | None = entry.get("element")
         self.targets: tuple[str, ...] = tuple(entry["targets"])
         self.arguments: dict[str, str] = {name: spell_argument(argument) for name, argument in entry["arguments"].items()}
 
@@ -38,26 +39,16 @@ class Specialization:
         return f"<{self.name}({arguments}) for {', '.join(self.targets)}>"
 
 
-def same_params(built: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Say whether a specialization was built for these parameters of its factory."""
-    return all(_same(value, given.get(name)) for name, value in built.items())
-
-
-def _same(built: Any, given: Any) -> bool:
-    if isinstance(built, list):  # the manifest's spelling of a tuple
-        return isinstance(given, list | tuple) and len(built) == len(given) and all(map(_same, built, given))
-    return bool(built == given)
-
-
 class Factory:
-    """A function of the source module that returns a launcher, for the parameters that were declared.
+    """A function or class of the source module that returns launchers, for the parameters that were declared.
 
-    The same parameters give the same launcher.
+    The same parameters give the same launchers.
     """
 
     def __init__(self, handle: ModuleHandle, function: Callable[..., Any]) -> None:
-        self._handle = handle
-        self._made: dict[tuple[int, ...], Any] = {}
+        self.handle = handle
+        # By positions of specializations: what is returned, and the launchers in it by name.
+        self.made: dict[tuple[int, ...], tuple[Any, dict[str | None, Any]]] = {}
         self.__module__ = handle.name
         self.__name__ = self.__qualname__ = function.__name__
         self.__doc__ = function.__doc__
@@ -73,52 +64,29 @@ class Factory:
     @property
     def specializations(self) -> tuple[Specialization, ...]:
         """All that was built, for every value of the parameters."""
-        return tuple(Specialization(entry) for entry in self._handle._entry(self.__name__)["specializations"])  # noqa: SLF001
+        return tuple(Specialization(entry) for entry in self.handle._entry(self.__name__)["specializations"])  # noqa: SLF001
 
     def load(self, device: int | None = None) -> None:
         """Load the module on a device (the current one), so that no later call has to."""
-        self._handle.load(device)
+        self.handle.load(device)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the launcher for these parameters.
+        """Return what the factory of the source returns for these parameters: a launcher, or several as it returns them.
 
         Raises
         ------
         ValueError
-            If the wheel was not built for them; the text lists what it was built for.
+            If the wheel was not built for them; the text lists what it was built for, and what to declare.
         """
-        from inspect import signature  # noqa: PLC0415 - a factory is called once, not at each launch
+        from .factory import call_factory
 
-        bound = signature(self.__wrapped__).bind(*args, **kwargs)
-        bound.apply_defaults()
-        params = dict(bound.arguments)
-        entries = self._handle._entry(self.__name__)["specializations"]  # noqa: SLF001
-        key = tuple(position for position, entry in enumerate(entries) if same_params(entry["params"], params))
-        if not key:
-            built = dict.fromkeys(_spell(self.__name__, entry["params"]) for entry in entries)
-            lines = "".join(f"\n    {line}" for line in built)
-            msg = f"{_spell(self.__name__, params)}: the wheel was not built for these parameters, only for:{lines}"
-            raise ValueError(msg)
-        if key not in self._made:
-            chosen = {name: params[name] for name in entries[key[0]]["params"]}
-            made = self._handle._make_launcher(_spell(self.__name__, chosen), self.__name__, chosen, None)  # noqa: SLF001
-            made._origin = (self, chosen)  # noqa: SLF001
-            self._made.setdefault(key, made)
-        return self._made[key]
-
-
-def _spell(name: str, params: Mapping[str, Any]) -> str:
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in params.items())})"
-
-
-def _make_again(factory: Factory, params: dict[str, Any]) -> Any:
-    return factory(**params)
+        return call_factory(self, args, kwargs)
 
 
 def _doc(launcher: Any) -> str | None:
     wrapped = launcher.__dict__.get("__wrapped__")
-    doc: str | None = wrapped.__doc__ if wrapped is not None else launcher._handle._selected(launcher._name)[0].get("doc")  # noqa: SLF001
-    return doc
+    # The docstring of the manifest is the factory's.
+    return f"Launch what {launcher._name} returned." if wrapped is None else wrapped.__doc__  # noqa: SLF001
 
 
 def _signature(launcher: Any) -> Any:
@@ -127,6 +95,8 @@ def _signature(launcher: Any) -> Any:
     wrapped = launcher.__dict__.get("__wrapped__")
     if wrapped is not None:
         return signature(wrapped)
+    from .description import plain_value
+
     # What a factory returned has no function in the stub.
     entry, _ = launcher._handle._selected(launcher._name)  # noqa: SLF001
     return Signature(
@@ -134,7 +104,7 @@ def _signature(launcher: Any) -> Any:
             Parameter(
                 parameter["name"],
                 getattr(Parameter, parameter["kind"]),
-                default=parameter.get("default", Parameter.empty),
+                default=plain_value(parameter.get("default", Parameter.empty)),
             )
             for parameter in entry["parameters"]
         ]
@@ -159,7 +129,11 @@ def _repr(launcher: Any) -> str:
 def _reduce(launcher: Any) -> Any:
     """Pickle by reference, as functions are; so `copy` returns the launcher itself, too."""
     origin = launcher.__dict__.get("_origin")
-    return launcher._name if origin is None else (_make_again, origin)  # noqa: SLF001
+    if origin is None:
+        return launcher._name  # noqa: SLF001
+    from .factory import make_again
+
+    return make_again, origin
 
 
 def complete_type() -> None:

@@ -17,7 +17,7 @@ from .errors import (
     NoDeviceError,
     UnsupportedTargetError,
 )
-from .launcher import Factory, same_params
+from .launcher import Factory
 from .process import debug, take_turn
 
 TYPE_CHECKING = False
@@ -125,7 +125,8 @@ class ModuleHandle:
         self._parsed: dict[str, Any] | None = None
         self._library_handle: int | None = None
         self._native = _native.Module(LaunchError)
-        self._selections: dict[str, tuple[str, dict[str, Any] | None]] = {}  # spelling to (name, parameters of a factory)
+        # Spelling to name and the positions of the specializations to choose from, None for all.
+        self._selections: dict[str, tuple[str, tuple[int, ...] | None]] = {}
         self._units: dict[tuple[int, int], list[_Unit]] = {}  # by (generation of the process, device)
 
     def __repr__(self) -> str:
@@ -179,14 +180,14 @@ class ModuleHandle:
         """Make the factory of the name and signature of `function`, whose body is not used. A decorator for stubs."""
         return Factory(self, function)
 
-    def _make_launcher(self, spelling: str, name: str, params: dict[str, Any] | None, function: Callable[..., Any] | None) -> Any:
+    def _make_launcher(self, spelling: str, name: str, positions: tuple[int, ...] | None, function: Callable[..., Any] | None) -> Any:
         made = _native.Launcher(self, self._native, spelling)
         made.__module__ = self.name
         made.__name__ = name
         made.__qualname__ = spelling
         if function is not None:
             made.__wrapped__ = function
-        self._selections[spelling] = (name, params)
+        self._selections[spelling] = (name, positions)
         return made
 
     def _entry(self, name: str) -> dict[str, Any]:
@@ -197,14 +198,18 @@ class ModuleHandle:
 
     def _selected(self, spelling: str) -> tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]:
         """Return the entry of the manifest and its specializations for a launcher, with their positions in the module."""
-        name, params = self._selections[spelling]
+        name, positions = self._selections[spelling]
         entry = self._entry(name)
-        position, found = 0, []
+        before = 0
         for launcher in self.manifest["launchers"]:
-            for specialization in launcher["specializations"]:
-                if launcher["name"] == name and (params is None or same_params(specialization["params"], params)):
-                    found.append((position, specialization))
-                position += 1
+            if launcher["name"] == name:
+                break
+            before += len(launcher["specializations"])
+        found = list(enumerate(entry["specializations"], before))
+        if positions is not None:
+            found = [found[position] for position in positions]
+            # The factory may return launchers with different parameters; those that it returns for one call have the same.
+            entry["parameters"] = found[0][1].get("parameters", entry["parameters"])
         return entry, found
 
     def _describe(self, spelling: str) -> tuple[Any, ...]:

@@ -18,15 +18,15 @@ import jinja2
 
 import flydsl_build
 from flydsl_build.bundle.manifest import NO_DEFAULT
-from flydsl_build.declare.argument_types import ScalarType
+from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, TensorType
 from flydsl_build.errors import BuildError, Fault, FaultCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue
+    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue, Returns, SpecializationEntry
 
-__all__ = ["StubError", "render_stub"]
+__all__ = ["StubError", "render_stub", "template_folder"]
 
 # Names that the templates use at the top level of a stub. A leading underscore keeps them out of the way of public names.
 _TAKEN: Final = frozenset(
@@ -37,6 +37,7 @@ _TAKEN: Final = frozenset(
         "_DLPackTensor",
         "_Launcher",
         "_ModuleHandle",
+        "_NamedTuple",
         "_Pointer",
         "_Protocol",
         "_Stream",
@@ -47,6 +48,7 @@ _TAKEN: Final = frozenset(
     }
 )
 _CLASS_PREFIX: Final = "_Launcher_"
+_RETURNED_PREFIX: Final = "_Returned_"
 _FLOATS: Final = ("f", "bf")
 
 
@@ -57,16 +59,45 @@ class StubError(BuildError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Class:
+    """The type of a launcher, or of several together; every text is Python.
+
+    Parameters
+    ----------
+    bases
+        In the definition.
+    call_signature, call_doc
+        Of `__call__`, None if there is none.
+    attributes
+        Names and types.
+    """
+
+    name: str
+    bases: str
+    call_signature: str | None = None
+    call_doc: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Function:
-    """One public name as the templates need it: every field is Python text."""
+    """One public name as the templates need it: every text is Python.
+
+    Parameters
+    ----------
+    classes
+        What the type checker needs for it; for a launcher, its type is the last.
+    result
+        Type of what a factory returns, or of the launcher.
+    """
 
     name: str
     kind: str
     doc: str
     signature: str
     typed_signature: str
-    call_signature: str
-    call_doc: str
+    classes: tuple[_Class, ...]
+    result: str
 
 
 def render_stub(
@@ -98,7 +129,8 @@ def render_stub(
         A launcher, parameter or module whose name is no identifier, is a keyword, or is taken by the stub itself.
     """
     _check_names(manifest, runtime_package)
-    functions = [_function(launcher) for launcher in manifest.launchers]
+    taken = {_CLASS_PREFIX + launcher.name for launcher in manifest.launchers}
+    functions = [_function(launcher, taken) for launcher in manifest.launchers]
     context = {
         "module_doc": _docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
         "runtime_package": runtime_package,
@@ -108,9 +140,10 @@ def render_stub(
         "archs": [_literal(target) for target in manifest.targets],
         "load": _literal(manifest.load),
         "functions": functions,
+        "has_named_tuple": any(one.bases == "_NamedTuple" for function in functions for one in function.classes),
     }
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_template_folder()),
+        loader=jinja2.FileSystemLoader(template_folder()),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # noqa: S701 - the output is Python, and nothing unchecked gets into it
         trim_blocks=True,
@@ -123,7 +156,14 @@ def render_stub(
     return stub, interface
 
 
-def _template_folder() -> Path:
+def template_folder() -> Path:
+    """Return the folder of the templates.
+
+    Raises
+    ------
+    StubError
+        It is not there.
+    """
     package = Path(flydsl_build.__file__).parent
     # Installed, the templates are inside of the package; in a source checkout they stand beside it.
     folders = (package / "templates", package.parent / "templates")
@@ -144,32 +184,91 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
         where = f"{manifest.module}:{launcher.name}"
         if not _is_name(launcher.name):
             faults.add(where, f'"{launcher.name}" is not a Python name, so the stub cannot define it', "give the launcher a plain name")
-        elif launcher.name in _TAKEN or launcher.name.startswith((_CLASS_PREFIX, "__")):
+        elif launcher.name in _TAKEN or launcher.name.startswith((_CLASS_PREFIX, _RETURNED_PREFIX, "__")):
             faults.add(where, f"the name {launcher.name} is taken by the stub itself", "rename the launcher")
-        for parameter in (*launcher.parameters, *(launcher.factory_parameters or ())):
-            if not _is_name(parameter.name):
-                faults.add(where, f'the parameter "{parameter.name}" is not a Python name', "rename the parameter")
+        _check_inner_names(launcher, where, faults)
     faults.raise_if_any(StubError)
+
+
+def _check_inner_names(launcher: LauncherEntry, where: str, faults: FaultCollector) -> None:
+    own = (parameter for each in launcher.specializations for parameter in each.parameters or ())
+    names = [parameter.name for parameter in (*launcher.parameters, *(launcher.factory_parameters or ()), *own)]
+    for name in dict.fromkeys(names):
+        if not _is_name(name):
+            faults.add(where, f'the parameter "{name}" is not a Python name', "rename the parameter")
+    for name in () if launcher.returns is None else launcher.returns.names:
+        if not _is_name(name):
+            faults.add(where, f'"{name}" of what it returns is not a Python name', "rename it in `returns`")
 
 
 def _is_name(text: str) -> bool:
     return text.isidentifier() and not keyword.iskeyword(text)
 
 
-def _function(launcher: LauncherEntry) -> _Function:
+def _function(launcher: LauncherEntry, taken: set[str]) -> _Function:
     own = launcher.parameters if launcher.factory_parameters is None else launcher.factory_parameters
     is_factory = launcher.kind == "factory"
-    doc = launcher.doc or (f"Return a launcher of {launcher.name}." if is_factory else f"Launch {launcher.name}.")
-    types = {parameter.name: _type(parameter, launcher) for parameter in launcher.parameters}
+    what = "a launcher" if launcher.returns is None else "the launchers"
+    doc = launcher.doc or (f"Return {what} of {launcher.name}." if is_factory else f"Launch {launcher.name}.")
+    if launcher.returns is None:
+        call_doc = f"Launch what {launcher.name} returned." if is_factory else inspect.cleandoc(doc)
+        classes = [_launcher_class(_CLASS_PREFIX + launcher.name, launcher, launcher.specializations, call_doc)]
+        result = classes[0].name
+    else:
+        classes, result = _returned(launcher, launcher.returns, taken)
     return _Function(
         name=launcher.name,
         kind=launcher.kind,
         doc=_docstring(doc, indent="    "),
         signature=_signature(own, None),
         typed_signature=_signature(own, {parameter.name: _factory_type(parameter, launcher) for parameter in own}),
-        call_signature=_signature(launcher.parameters, types, first=_self_name(launcher.parameters)),
-        call_doc=_docstring(f"Launch what {launcher.name} returned." if is_factory else inspect.cleandoc(doc), indent="        "),
+        classes=tuple(classes),
+        result=result,
     )
+
+
+def _returned(launcher: LauncherEntry, returns: Returns, taken: set[str]) -> tuple[list[_Class], str]:
+    """Return the classes for the launchers that a factory returns together, and the type of what it returns."""
+    call_doc = f"Launch one of what {launcher.name} returned."
+    if returns.form == "dict":
+        # One type of all values, as a dict has.
+        name = _CLASS_PREFIX + launcher.name
+        return [_launcher_class(name, launcher, launcher.specializations, call_doc)], f"dict[str, {name}]"
+    classes = []
+    for element in returns.names:
+        members = [each for each in launcher.specializations if each.element == element]
+        name = f"{_CLASS_PREFIX}{launcher.name}_{element}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        classes.append(_launcher_class(name, launcher, members, f"Launch {element} of what {launcher.name} returned."))
+    types = [each.name for each in classes]
+    if returns.form == "tuple":
+        by_params: dict[str, set[str | None]] = {}
+        for each in launcher.specializations:
+            by_params.setdefault(repr(sorted(each.params.items())), set()).add(each.element)
+        whole = all(elements == set(returns.names) for elements in by_params.values())
+        return classes, f"tuple[{', '.join(types)}]" if whole else "tuple[_Any, ...]"
+    name = _RETURNED_PREFIX + launcher.name
+    bases = "_NamedTuple" if returns.form == "namedtuple" else "_Protocol"
+    classes.append(_Class(name=name, bases=bases, attributes=tuple(zip(returns.names, types, strict=True))))
+    return classes, name
+
+
+def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[SpecializationEntry], call_doc: str) -> _Class:
+    """Return the type of the launcher that has these specializations; if they have different parameters, it takes any."""
+    every = [launcher.parameters_of(each) for each in members]
+    parameters = every[0]
+    if any(_untyped(other) != _untyped(parameters) for other in every):
+        signature = "(self, *args: _Any, **kwargs: _Any)"
+    else:
+        types = {parameter.name: _type(parameter, members) for parameter in parameters}
+        signature = _signature(parameters, types, first=_self_name(parameters))
+    return _Class(name=name, bases="_Launcher, _Protocol", call_signature=signature, call_doc=_docstring(call_doc, indent="        "))
+
+
+def _untyped(parameters: Sequence[Parameter]) -> list[tuple[str, str, object]]:
+    return [(each.name, each.kind, repr(each.default)) for each in parameters]
 
 
 def _self_name(parameters: Iterable[Parameter]) -> str:
@@ -201,27 +300,29 @@ def _signature(parameters: Sequence[Parameter], types: dict[str, str] | None, *,
     return f"({', '.join(parts)})"
 
 
-def _type(parameter: Parameter, launcher: LauncherEntry) -> str:
-    """Return the type of a launcher's parameter, over all specializations."""
-    match parameter.role:
-        case "tensor":
-            return _union(["_Tensor"], parameter)
-        case "pointer":
-            return _union(["_Pointer"], parameter)
-        case "stream":
-            return "_Stream"
-        case "scalar":
-            arguments = [specialization.arguments[parameter.name] for specialization in launcher.specializations]
-            return _union([_scalar(argument.dtype) for argument in arguments if isinstance(argument, ScalarType)], parameter)
-        case "constexpr":
-            return _value_type(
-                parameter, [each.constexpr[parameter.name] for each in launcher.specializations if parameter.name in each.constexpr]
-            )
-        case _:
-            return "_Any"
+def _type(parameter: Parameter, specializations: Sequence[SpecializationEntry]) -> str:
+    """Return the type of a launcher's parameter, over these specializations."""
+    if parameter.role == "constexpr":
+        return _value_type(parameter, [each.constexpr[parameter.name] for each in specializations if parameter.name in each.constexpr])
+    names = []
+    for each in specializations:
+        match each.arguments.get(parameter.name):
+            case TensorType():
+                names.append("_Tensor")
+            case PointerType():
+                names.append("_Pointer")
+            case StreamType():
+                return "_Stream"
+            case ScalarType(dtype=dtype):
+                names.append(_scalar(dtype))
+            case _:
+                return "_Any"
+    return _union(names, parameter)
 
 
 def _factory_type(parameter: Parameter, launcher: LauncherEntry) -> str:
+    if parameter.role == "type" or parameter.kind in {"VAR_POSITIONAL", "VAR_KEYWORD"}:
+        return "_Any"
     return _value_type(parameter, [each.params[parameter.name] for each in launcher.specializations if parameter.name in each.params])
 
 

@@ -65,7 +65,7 @@ class Answer:
 
 
 def build_environment(hide_torch_by: Path | None) -> dict[str, str]:
-    """Return the environment without SOURCE_DATE_EPOCH and all settings of ours, for a build.
+    """Return the environment without SOURCE_DATE_EPOCH and all settings of ours, for a build without a cache.
 
     Parameters
     ----------
@@ -73,6 +73,7 @@ def build_environment(hide_torch_by: Path | None) -> dict[str, str]:
         A folder for a file that keeps torch out of sight; None leaves it.
     """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("FLYDSL_", "SOURCE_DATE_EPOCH"))}
+    environ["FLYDSL_BUILD_CACHE"] = "false"
     if hide_torch_by is not None:
         (hide_torch_by / "sitecustomize.py").write_text(_NO_TORCH, encoding="utf-8")
         environ["PYTHONPATH"] = str(hide_torch_by)

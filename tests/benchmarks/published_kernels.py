@@ -14,6 +14,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from flydsl_build.compile.toolchain import make_toolkit
 
 BUILD_TIMEOUT = 1500
 CDNA = ("gfx942", "gfx950")
@@ -47,9 +50,13 @@ class Kernel:
     """None: `name` is a launcher."""
     constexpr: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
+    returns: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The factory returns several launchers, in a tuple or a dict: the argument types of each, by name, in the factory's order."""
     pick: str = ""
-    """The factory returns the launcher inside of something: an index such as `[0]`, or `closure NAME` for the launcher that the
-    returned Python function calls. A module `adapted.…` of the generated project then takes it out."""
+    """The factory returns the launcher among things that are none, or inside of one: an index such as `[0]`, or `closure NAME` for the launcher that the
+    returned Python function calls, or both. A module `adapted.…` of the generated project then takes it out."""
+    given: dict[str, str] = field(default_factory=dict)
+    """Arguments that flydsl-build has no declaration for, as Python, for the attempt in FlyDSL alone."""
     tag: str = ""
 
     @property
@@ -170,7 +177,7 @@ def preshuffle(dtype: str, out: str, archs: tuple[str, ...] = CDNA, **more: Any)
         file="gemm/preshuffle_gemm",
         name="compile_preshuffle_gemm",
         archs=archs,
-        params={"N": 64, "K": 128, "tile_m": 16, "tile_n": 64, "tile_k": 128, "in_dtype": dtype, "out_dtype": out, **more},
+        params={"N": 64, "K": 256, "tile_m": 16, "tile_n": 64, "tile_k": 256, "in_dtype": dtype, "out_dtype": out, **more},
         args={
             "arg_c": {"fp16": "f16[L]", "bf16": "bf16[L]"}[out],
             "arg_a": f"{element}[?]",
@@ -196,7 +203,7 @@ GEMM = [
     preshuffle("fp8", "bf16"),
     preshuffle("int8", "bf16"),
     preshuffle("fp16", "fp16", epilogue="bias_silu"),
-    preshuffle("bf16", "bf16", N=5120, K=8192, tile_m=128, tile_n=128),
+    preshuffle("bf16", "bf16", N=5120, K=8192, tile_m=128, tile_n=128, tile_k=128),
     preshuffle("bf16", "bf16", ("gfx950",), use_async_copy=True),
     Kernel(
         file="gemm/rdna_f16_gemm",
@@ -212,7 +219,7 @@ GEMM = [
         archs=("gfx1100",),
         params=WMMA_SMALL | WMMA_TYPES,
         args=WMMA,
-        pick="[0]",
+        pick="[0] closure launch_gemm",
     ),
     Kernel(
         file="gemm/rdna_fp8_preshuffle_gemm",
@@ -272,6 +279,7 @@ GEMM = [
             "bias": "bf16[M, K]",
             **all_of("semaphore signal", "i32[?]"),
         },
+        given={"param": "make_gemm_a16w16_gfx950_param(GEMM_A16W16_DTYPE_BF16, GEMM_A16W16_DTYPE_BF16)"},
         tag="constexpr struct",
     ),
     Kernel(
@@ -411,18 +419,19 @@ ATTENTION = [
             "query_dtype": "bf16",
             "softmax_scale": 0.0884,
         },
-        args={
-            "output": "bf16[?, ?, ?]",
-            "query": "bf16[?, ?, ?]",
-            **all_of("pmax psum", "f32[?]"),
-            "pout": "bf16[?]",
-            "key_cache": "u8[?, ?, ?, ?, ?]",
-            "value_cache": "u8[?, ?, ?, ?, ?]",
-            "block_tables": "i32[?, ?]",
-            "context_lengths": "i32[?]",
-            **all_of("key_scale value_scale", "f32[?]"),
+        returns={
+            "launch": {
+                "output": "bf16[?, ?, ?]",
+                "query": "bf16[?, ?, ?]",
+                **all_of("pmax psum", "f32[?]"),
+                "pout": "bf16[?]",
+                "key_cache": "u8[?, ?, ?, ?, ?]",
+                "value_cache": "u8[?, ?, ?, ?, ?]",
+                "block_tables": "i32[?, ?]",
+                "context_lengths": "i32[?]",
+                **all_of("key_scale value_scale", "f32[?]"),
+            }
         },
-        pick="['launch']",
     ),
     Kernel(
         file="attention/pa_decode_swa",
@@ -435,30 +444,32 @@ ATTENTION = [
             "head_size": 128,
             "output_dtype_str": "bf16",
         },
-        args=all_of(
-            "stride_output_bs stride_output_len stride_output_kv_head stride_output_group_size stride_exp_sums_seq stride_exp_sums_head "
-            "stride_exp_sums_part stride_logits_seq stride_logits_head stride_logits_part stride_logits_group batch_size num_kv_heads",
-            "i32",
-        ),
-        pick="['launch']",
+        returns={
+            "launch": all_of(
+                "stride_output_bs stride_output_len stride_output_kv_head stride_output_group_size stride_exp_sums_seq stride_exp_sums_head "
+                "stride_exp_sums_part stride_logits_seq stride_logits_head stride_logits_part stride_logits_group batch_size num_kv_heads",
+                "i32",
+            )
+        },
     ),
     Kernel(
         file="attention/pa_decode_swa",
         name="compile_pa_decode_sw",
         archs=CDNA,
         params={"sliding_window": 128, "max_context_partition_num": 2, "softmax_scale": 0.0884, "query_group_size": 8},
-        pick="['launch']",
+        returns={"launch": {}},
     ),
     Kernel(
         file="attention/pa_metadata",
         name="compile_pa_metadata_v1",
         archs=CDNA,
         params={"num_cu": 304, "num_heads_k": 1, "gqa": 8, "kv_granularity": 1, "query_length": 1},
-        args={
-            **all_of("seqlens_qo_indptr context_lens work_indptr reduce_indptr reduce_partial_map", "i32[?]"),
-            **all_of("work_info reduce_final_map", "i32[?, ?]"),
+        returns={
+            "launch": {
+                **all_of("seqlens_qo_indptr context_lens work_indptr reduce_indptr reduce_partial_map", "i32[?]"),
+                **all_of("work_info reduce_final_map", "i32[?, ?]"),
+            }
         },
-        pick="['launch']",
     ),
     Kernel(
         file="attention/mla_fwd_decode_m16x8_fp8_fp8",
@@ -473,7 +484,7 @@ ATTENTION = [
             "split_output": "f32[?, ?]",
             "split_lse": "f32[?]",
         },
-        constexpr={"num_cus": 304, "lds_size": 32768},
+        constexpr={"num_cus": 304, "lds_size": 65536},
     ),
 ]
 
@@ -539,22 +550,20 @@ MOE = [
         args={"gating_logits": "{dtype_str}[T, E]", **SORT},
         constexpr={"n_grid_blocks": [1, 64]},
     ),
-    *(
-        Kernel(
-            file="moe/moe_sorting_kernel",
-            name="_compile_moe_sorting_multiphase",
-            archs=CDNA,
-            params={"num_experts": 64, "topk": 4},
-            args=args,
-            pick=f"[{index}]",
-            tag=name,
-        )
-        for index, name, args in [
-            (0, "clear_ws", {"workspace": "i32[?]"}),
-            (1, "p0", {"topk_ids": "i32[T, ?]", "workspace": "i32[?]"}),
-            (2, "p1", {"workspace": "i32[?]", "expert_mask_tensor": "i32[?]"}),
-            (6, "4k_fused", {"topk_ids": "i32[T, ?]", "workspace": "i32[?]", "topk_weights_tensor": "f32[T, ?]", **SORT}),
-        ]
+    Kernel(
+        file="moe/moe_sorting_kernel",
+        name="_compile_moe_sorting_multiphase",
+        archs=CDNA,
+        params={"num_experts": 64, "topk": 4},
+        returns={
+            "clear_ws": {"workspace": "i32[?]"},
+            "p0": {"topk_ids": "i32[T, ?]", "workspace": "i32[?]"},
+            "p1": {"workspace": "i32[?]", "expert_mask_tensor": "i32[?]"},
+            "p23": {"workspace": "i32[?]", "topk_weights_tensor": "f32[T, ?]", **SORT},
+            "p0v2": {"topk_ids": "i32[T, ?]", "workspace": "i32[?]", "expert_mask_tensor": "i32[?]"},
+            "p0v2_p23": {"topk_ids": "i32[T, ?]", "workspace": "i32[?]", "topk_weights_tensor": "f32[T, ?]", **SORT},
+            "fused_4k": {"topk_ids": "i32[T, ?]", "workspace": "i32[?]", "topk_weights_tensor": "f32[T, ?]", **SORT},
+        },
     ),
     Kernel(
         file="moe/moe_gemm_2stage/moe_reduce",
@@ -570,13 +579,20 @@ MOE = [
         file="moe/moe_2stage_a16wmix/gemm1",
         name="compile_gemm1_a16w4_port",
         archs=CDNA,
-        params={"BM": 32, "D_HIDDEN": 1024, "D_INTER": 512, "NE": 8, "TOPK": 2, "w_dtype": ["mxfp4", "int4", "bf16"]},
+        params={"BM": 32, "D_HIDDEN": 1024, "D_INTER": 512, "NE": 8, "TOPK": 2, "w_dtype": ["int4", "bf16"]},
+    ),
+    Kernel(
+        file="moe/moe_2stage_a16wmix/gemm1",
+        name="compile_gemm1_a16w4_port",
+        archs=("gfx950",),
+        params={"BM": 32, "D_HIDDEN": 1024, "D_INTER": 512, "NE": 8, "TOPK": 2, "w_dtype": "mxfp4"},
+        tag="mxfp4",
     ),
     Kernel(
         file="moe/moe_2stage_a16wmix/gemm2",
         name="compile_gemm2_a16w4_port",
         archs=CDNA,
-        params={"BM": 32, "NE": 8, "N_OUT": 1024, "D_INTER": 512, "w_dtype": "mxfp4"},
+        params={"BM": 32, "NE": 8, "N_OUT": 1024, "D_INTER": 512, "w_dtype": ["int4", "bf16"]},
     ),
     Kernel(
         file="moe/mxfp_moe/gemm1",
@@ -631,16 +647,12 @@ MOE = [
 ]
 
 COMM = [
-    *(
-        Kernel(
-            file="comm/custom_all_reduce_kernel",
-            name="make_allreduce_kernels",
-            archs=CDNA,
-            params={"N": 4096, "dtype_str": "f16", "world_size": 8},
-            pick=f"['{name}']",
-            tag=name,
-        )
-        for name in ("run_1stage_arr", "run_2stage_arr", "run_2stage_write_mode")
+    Kernel(
+        file="comm/custom_all_reduce_kernel",
+        name="make_allreduce_kernels",
+        archs=CDNA,
+        params={"N": 4096, "dtype_str": "f16", "world_size": 8},
+        returns={"run_1stage_arr": {}, "run_2stage_arr": {}, "run_2stage_write_mode": {}},
     ),
     Kernel(
         file="comm/flydsl_dispatch_combine_intranode_kernel",
@@ -667,7 +679,7 @@ def for_target_types(kernel: Kernel) -> list[Kernel]:
         return [kernel]
     return [
         Kernel(
-            **{item: getattr(kernel, item) for item in ("file", "name", "params", "constexpr", "options", "pick")},
+            **{item: getattr(kernel, item) for item in ("file", "name", "params", "constexpr", "options", "returns", "pick")},
             archs=(arch,),
             args={name: text.replace("{fp8}", FP8[arch]) for name, text in kernel.args.items()},
             tag=f"{kernel.tag} {arch}",
@@ -692,7 +704,14 @@ def toml(value: Any) -> str:
 
 
 def declaration(kernel: Kernel) -> dict[str, Any]:
-    own = {"params": kernel.params, "constexpr": kernel.constexpr, "args": kernel.args, "archs": kernel.archs, "options": kernel.options}
+    own = {
+        "params": kernel.params,
+        "constexpr": kernel.constexpr,
+        "args": kernel.returns or kernel.args,
+        "returns": list(kernel.returns),
+        "archs": kernel.archs,
+        "options": kernel.options,
+    }
     return {name: value for name, value in own.items() if value}
 
 
@@ -702,8 +721,10 @@ def adapter(kernels: list[Kernel]) -> str:
     for kernel in kernels:
         names = list(kernel.params or {})
         made = f"_made({', '.join(f'{name}={name}' for name in names)})"
-        word, _, rest = kernel.pick.partition(" ")
-        launcher = f"inspect.getclosurevars({made}).nonlocals[{rest!r}]" if word == "closure" else made + kernel.pick
+        index, _, inner = kernel.pick.partition("closure ")
+        launcher = made + index.strip()
+        if inner:
+            launcher = f"inspect.getclosurevars({launcher}).nonlocals[{inner!r}]"
         text += textwrap.dedent(f"""
             def {adapted_name(kernel)}({", ".join(names)}):
                 from {"kernels." + kernel.file.replace("/", ".")} import {kernel.name} as _made
@@ -821,9 +842,12 @@ def value(text):
 made = getattr(importlib.import_module(call["module"]), call["name"])
 if call["params"] is not None:
     made = made(**call["params"])
-flyc_jit = made
+if call["returns"]:
+    name, call["args"] = next(iter(call["returns"].items()))
+    made = made[name] if isinstance(made, dict) else made[0]
 names = {**(call["params"] or {}), **call["constexpr"]}
 arguments = {name: value(text.format(**names)) for name, text in call["args"].items()}
+arguments |= {name: eval(text, vars(importlib.import_module(call["module"]))) for name, text in call["given"].items()}
 from flydsl.compiler import jit_function
 function, _ = jit_function._unwrap_jit_function(made)
 function._ensure_sig()
@@ -845,17 +869,27 @@ def first(values: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def try_alone(kernel: Kernel, folder: Path) -> dict[str, str]:
-    """Compile the first specialization for each target with FlyDSL only; return what it says, the last line of an error."""
+    """Compile the first specialization for each target with FlyDSL only; return what it says, the last line of an error.
+
+    It is told where the linker and the device bitcode are, which without ROCm it would not find.
+    """
+    toolkit = folder / "toolkit"
+    if not toolkit.exists():
+        toolkit.mkdir()
+        make_toolkit(toolkit)
     call = {
         "module": kernel.module,
         "name": adapted_name(kernel),
         "params": first(kernel.params),
         "constexpr": first(kernel.constexpr),
         "args": kernel.args,
+        "returns": kernel.returns,
+        "given": kernel.given,
     }
     said = {}
     for arch in kernel.archs:
         environment = {**os.environ, "ARCH": arch, "FLYDSL_GPU_ARCH": arch, "COMPILE_ONLY": "1", "FLYDSL_RUNTIME_ENABLE_CACHE": "0"}
+        environment["ROCM_PATH"] = str(toolkit)
         command = [sys.executable, "-c", ALONE, json.dumps(call), str(folder)]
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT)
@@ -863,7 +897,8 @@ def try_alone(kernel: Kernel, folder: Path) -> dict[str, str]:
             said[arch] = f"stopped after {BUILD_TIMEOUT} s"
             continue
         lines = [line for line in (done.stdout + done.stderr).strip().splitlines() if line.strip()]
-        said[arch] = lines[-1] if lines else f"ended with {done.returncode}"
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        said[arch] = (errors or lines or [f"ended with {done.returncode}"])[-1]
     return said
 
 
@@ -921,9 +956,8 @@ def run(wanted: list[Kernel], root: Path, options: argparse.Namespace) -> int:
         for arch, said in try_alone(kernel, folder).items():
             say(f"    FlyDSL alone, {arch}: {said}")
     files = {kernel.file for kernel in works}
-    say(
-        f"\n{len(works)} declarations of {len({(one.file, one.name, one.pick) for one in works})} launchers in {len(files)} files were built"
-    )
+    launchers = len({(one.file, one.name, name) for one in works for name in one.returns or [""]})
+    say(f"\n{len(works)} declarations of {launchers} launchers in {len(files)} files were built")
     return together(works, root, options) if works else 1
 
 

@@ -325,7 +325,8 @@ def test_weak_and_strong(project: Project, linkage: str) -> None:
     # The linker takes what is still undefined, so the weak definition would stay.
     assert project.faults("weak.ll", "strong.ll") == [
         (
-            f"extern f, gfx950: is {linkage} in weak.ll, which is linked before the definition in strong.ll, so the weak one would be used\n"
+            f"extern f, gfx950: is {linkage} in weak.ll, which is linked before the definition in strong.ll, "
+            "so the weak one would be used\n"
             "    -> name strong.ll first"
         )
     ]

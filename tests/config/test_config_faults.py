@@ -20,7 +20,10 @@ K = '[tool.flydsl-build.kernels."m:f"]\n'
 MINIMAL = ARCHS + K
 WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
-TOP = "allow-empty, archs, axes, dump-ir, env, externs, jobs, kernels, kernels-from, lld, load, options, rocm-path, timeout, verbose."
+TOP = (
+    "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, env, externs, jobs, kernels, kernels-from, lld, load, options, "
+    "rocm-path, timeout, verbose."
+)
 
 
 def fault(folder: Path, text: str | bytes, config_settings: dict[str, object] | None = None, environ: dict[str, str] | None = None) -> str:
@@ -275,7 +278,11 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"arch": "gfx942"}, '-C arch: unknown config setting\n    -> Did you mean "archs"?'),
         ({"flydsl-build.arch": "gfx942"}, '-C flydsl-build.arch: unknown config setting\n    -> Did you mean "archs"?'),
         ({"dump_ir": "x"}, '-C dump_ir: unknown config setting\n    -> Did you mean "dump-ir"?'),
-        ({"zzz": ""}, "-C zzz: unknown config setting\n    -> Allowed: archs, dump-ir, jobs, lld, load, rocm-path, timeout, verbose."),
+        (
+            {"zzz": ""},
+            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, jobs, lld, load, rocm-path, "
+            "timeout, verbose.",
+        ),
         ({"archs": ""}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": [" ", ","]}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": 1}, "-C archs: found the integer 1\n    -> write a string"),
@@ -292,6 +299,11 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"load": "eager"}, '-C load: found "eager"\n    -> write "import" or "lazy"'),
         ({"verbose": "2"}, '-C verbose: found "2"\n    -> write true or false'),
         ({"lld": ""}, '-C lld: found ""\n    -> write a path'),
+        (
+            {"cache-size": "5 bananas"},
+            '-C cache-size: found "5 bananas"\n    -> write a number of bytes above 0, or text such as "500 MB" or "5 GB"',
+        ),
+        ({"cache-size": "0"}, '-C cache-size: found "0"\n    -> write a number of bytes above 0, or text such as "500 MB" or "5 GB"'),
     ],
 )
 def test_config_settings(given: dict[str, object], message: str, tmp_path: Path) -> None:

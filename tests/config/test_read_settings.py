@@ -47,6 +47,9 @@ def test_everything(tmp_path: Path) -> None:
         rocm-path = "/opt/rocm"
         verbose = true
         dump-ir = "ir"
+        cache = false
+        cache-dir = "kept"
+        cache-size = "1.5 MB"
         allow-empty = true
         kernels-from = "pkg.declarations:kernels"
         [tool.flydsl-build.options]
@@ -96,6 +99,9 @@ def test_everything(tmp_path: Path) -> None:
         rocm_path=Path("/opt/rocm"),
         verbose=True,
         dump_ir=tmp_path / "ir",
+        cache=False,
+        cache_dir=tmp_path / "kept",
+        cache_size=1_500_000,
         allow_empty=True,
         kernels_from="pkg.declarations:kernels",
         options=CompileOptions(
@@ -248,3 +254,18 @@ def test_declarations_in_python(tmp_path: Path) -> None:
             args=({"A": "f32[M]"},),
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("5 GB", 5 * 10**9), ("5gb", 5 * 10**9), ("2 GiB", 2 << 30), ("1.5M", 1_500_000), ("10 B", 10), ("3 TB", 3 * 10**12)],
+)
+def test_cache_size(text: str, size: int, tmp_path: Path) -> None:
+    assert read(tmp_path, MINIMAL, {"cache-size": text}).cache_size == size
+    assert read(tmp_path, MINIMAL, environ={"FLYDSL_BUILD_CACHE_SIZE": text}).cache_size == size
+
+
+def test_the_cache_is_on_unless_it_is_turned_off(tmp_path: Path) -> None:
+    assert read(tmp_path, MINIMAL).cache
+    assert not read(tmp_path, MINIMAL, environ={"FLYDSL_BUILD_CACHE": "0"}).cache
+    assert read(tmp_path, MINIMAL, {"cache": ""}, {"FLYDSL_BUILD_CACHE": "0"}).cache

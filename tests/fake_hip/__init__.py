@@ -56,6 +56,10 @@ class FakeHip:
         """Begin (None: end) a graph capture on a stream."""
         self._library.fake_hip_capture(ctypes.c_void_p(-1 if stream is None else stream))
 
+    def stream(self, handle: int, device: int) -> None:
+        """Make a handle a stream of a device."""
+        self._library.fake_hip_stream(ctypes.c_void_p(handle), device)
+
     def null(self, *, on: bool) -> None:
         """Let launches return at once, unrecorded."""
         self._library.fake_hip_null(int(on))

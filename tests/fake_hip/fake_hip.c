@@ -3,8 +3,9 @@
 // launch with the bytes of its kernel arguments. Nothing is run. Failures can be ordered.
 //
 // Environment: FAKE_HIP_TARGETS: target IDs, one a device, comma-separated; empty: no device. FAKE_HIP_NULL=1: a launch
-// returns at once. Build variants: -DFAKE_HIP_OLD (HIP 5: old properties only), -DFAKE_HIP_NO_CLUSTER,
-// -DFAKE_HIP_BROKEN (a required symbol is missing).
+// returns at once. FAKE_HIP_LOG: a file that gets a line for each call of an entry point, also of calls at exit.
+// Build variants: -DFAKE_HIP_OLD (HIP 5: old properties only, hipStreamGetDevice not yet there),
+// -DFAKE_HIP_NO_CLUSTER, -DFAKE_HIP_BROKEN (a required symbol is missing).
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ARGS = 64, MAX_KERNELS = 64, MAX_FAILURES = 16 };
+enum { MAX_ARGS = 64, MAX_KERNELS = 64, MAX_FAILURES = 16, MAX_STREAMS = 16 };
 
 struct kernel {
   char name[256];
@@ -45,6 +46,10 @@ static _Atomic int null_launch = -1;
 static pid_t initialised;
 static _Thread_local int current_device;
 static void *capturing_stream = (void *)-1;
+static struct {
+  void *handle;
+  int device;
+} streams[MAX_STREAMS];
 static struct {
   char name[64];
   int code, skip;
@@ -83,6 +88,17 @@ void fake_hip_clear(void) {
 }
 void fake_hip_capture(void *stream) { capturing_stream = stream; }
 void fake_hip_null(int on) { null_launch = on; }
+// Makes `handle` a stream of a device; all other handles are unknown to hipStreamGetDevice.
+void fake_hip_stream(void *handle, int device) {
+  for (int i = 0; i < MAX_STREAMS; i++) {
+    if (!streams[i].handle || streams[i].handle == handle) {
+      streams[i].handle = handle;
+      streams[i].device = device;
+      return;
+    }
+  }
+  abort();
+}
 // The next call of `name`, after `skip` others, returns `code`.
 void fake_hip_fail(const char *name, int code, int skip) {
   for (int i = 0; i < MAX_FAILURES; i++) {
@@ -97,7 +113,21 @@ void fake_hip_fail(const char *name, int code, int skip) {
   abort();
 }
 
+// To a file, because nobody can ask a process after its end.
+static void log_call(const char *name) {
+  static _Atomic int wanted = -1;
+  if (wanted < 0) {
+    wanted = getenv("FAKE_HIP_LOG") != NULL;
+  }
+  FILE *file = wanted ? fopen(getenv("FAKE_HIP_LOG"), "a") : NULL;
+  if (file) {
+    fprintf(file, "%d %s\n", getpid(), name);
+    fclose(file);
+  }
+}
+
 static int ordered(const char *name) {
+  log_call(name);
   if (!failures_left) {
     return 0;
   }
@@ -603,3 +633,17 @@ const char *hipGetErrorName(int code) {
 }
 
 int hipGetLastError(void) { return 0; }
+
+#ifndef FAKE_HIP_OLD
+int hipStreamGetDevice(void *stream, int *device) {
+  ORDERED();
+  event("{\"event\": \"stream_device\", \"stream\": %llu}\n", (unsigned long long)(uintptr_t)stream);
+  for (int i = 0; i < MAX_STREAMS; i++) {
+    if (streams[i].handle && streams[i].handle == stream) {
+      *device = streams[i].device;
+      return 0;
+    }
+  }
+  return 400;
+}
+#endif

@@ -468,7 +468,7 @@ def test_factory(table: Any, hip: FakeHip) -> None:
     )
     text = refused(ValueError, table.build, 64)
     assert text.startswith(
-        "build(N=64, dtype='f32', tile=(1, 2)): the wheel was not built for these parameters, only for:\n    build(N=16, "
+        "build(N=64, dtype='f32', tile=(1, 2)): the wheel was not built for these parameters, only for:\n    build(N=32, "
     )
     assert "missing a required argument: 'N'" in refused(TypeError, table.build)
     assert [item.name for item in launcher.specializations] == ["build_0", "build_1"]

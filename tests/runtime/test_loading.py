@@ -235,7 +235,10 @@ def test_init_that_is_missing(package: Package, hip: FakeHip, runtime: Any) -> N
     package.write_module("missing_init", ONE, init=("absent_module:f",))
     importlib.invalidate_caches()
     module = importlib.import_module(f"{package.name}.missing_init")
-    assert "raised ModuleNotFoundError: No module named 'absent_module'" in refused(runtime.InitError, module.one, 1)
+    assert refused(runtime.InitError, module.one, 1) == (
+        f"init function absent_module:f of {package.name}.missing_init needs the module absent_module, which is not installed\n"
+        "    -> install the distribution that has absent_module"
+    )
 
 
 def test_threads_wait_for_the_one_that_loads(fresh: Any, hip: FakeHip) -> None:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floor for the cost of a call: a limited-API function that takes the arguments of vector_add, reads the DLPack
-// view of each tensor by its C exchange table, and returns.
+// Floors for the cost of a call: limited-API functions that take the arguments of vector_add, read pointer, dtype, shape
+// and strides of each tensor by the cheapest route of its type, and return; and functions of no arguments.
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -62,10 +62,28 @@ static PyObject *three_buffers(PyObject *self, PyObject *const *args, Py_ssize_t
   Py_RETURN_NONE;
 }
 
+static PyObject *nothing(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  Py_RETURN_NONE;
+}
+
+// What a function that may wait has to do, and no more.
+static PyObject *unlocked(PyObject *self, PyObject *none) {
+  (void)self;
+  (void)none;
+  Py_BEGIN_ALLOW_THREADS;
+  fdr_floor_sink = 1;
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"set_type", set_type, METH_O, NULL},
     {"three", (PyCFunction)(void (*)(void))three, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"three_buffers", (PyCFunction)(void (*)(void))three_buffers, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"nothing", nothing, METH_NOARGS, NULL},
+    {"unlocked", unlocked, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "launch_floor", .m_methods = methods};

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`flydsl-build build`: the wheel of a project, through the hook, with the packages that are installed here."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flydsl_build.command_line.arguments import add_config, add_project, config_settings, project_folder
+from flydsl_build.errors import BuildError, Fault, FaultCollector
+
+if TYPE_CHECKING:
+    import argparse
+
+    from flydsl_build.command_line.arguments import Subparsers
+
+__all__ = ["add"]
+
+_NEEDED = ("setuptools", "jinja2", "flydsl", "numpy")
+_BACKEND = "flydsl_build.backend"
+
+
+def add(subparsers: Subparsers) -> None:
+    """Register the command."""
+    parser = subparsers.add_parser("build", help="build a wheel into a folder, without pip and without isolation")
+    add_project(parser)
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="DIR", help="where to write the wheel")
+    add_config(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from flydsl_build import backend
+
+    project = project_folder(arguments.project)
+    output = arguments.output.resolve()
+    _check_environment()
+    _note_other_backend(project)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(
+            Fault(where=str(arguments.output), what=f"cannot be made: {error.strerror}", fix="name a folder that is writable")
+        ) from None
+    with contextlib.chdir(project):
+        name = backend.build_wheel(str(output), config_settings(arguments.config))
+    sys.stdout.write(f"flydsl-build: wrote {output / name}\n")
+    return 0
+
+
+def _check_environment() -> None:
+    faults = FaultCollector()
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        faults.add(
+            ", ".join(missing),
+            "not installed here, and this command builds without isolation",
+            f"pip install {' '.join(missing)}, or build with pip wheel",
+        )
+    faults.raise_if_any(BuildError)
+
+
+def _note_other_backend(project: Path) -> None:
+    try:
+        document = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # The hook says what is wrong with the file.
+    system = document.get("build-system")
+    named = system.get("build-backend") if isinstance(system, dict) else None
+    if named != _BACKEND:
+        found = f"is {named}" if named else "is missing"
+        sys.stderr.write(f'flydsl-build: warning: build-backend {found}: pip builds no kernels until it is "{_BACKEND}"\n')

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`flydsl-build doctor`: what a build without isolation would find on this machine, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flydsl_build.errors import BuildError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from flydsl_build.command_line.arguments import Subparsers
+
+__all__ = ["add"]
+
+# Distribution, lowest version, version that is too new, what to install.
+_NEEDED = (
+    ("setuptools", (77,), None, "setuptools>=77"),
+    ("jinja2", (3, 1), None, "jinja2>=3.1"),
+    ("numpy", (), None, "numpy"),
+    ("flydsl", (0, 5), (0, 6), "flydsl>=0.5,<0.6"),
+)
+_NOTE = {
+    "torch": "not needed to build: compile processes have a stand-in",
+    "ziglang": "brings a linker, which is needed where no other is found",
+    "rich": "the live display of progress",
+}
+_OK, _NOTED, _MISSING = "ok", "--", "!!"
+
+_OPEN_HIP = "from flydsl_build.runtime.driver import open_driver; open_driver()"
+_IMPORT_FLYDSL = "import flydsl._mlir.ir"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Check:
+    """One line: how it stands, what was looked at, what was found; `trace` has the places that were searched."""
+
+    mark: str
+    name: str
+    found: str
+    trace: tuple[str, ...] = ()
+
+
+def add(subparsers: Subparsers) -> None:
+    """Register the command."""
+    parser = subparsers.add_parser("doctor", help="show the toolchain and versions; exit status 1 if a build could not work here")
+    parser.set_defaults(run=_run)
+
+
+def _run(_arguments: argparse.Namespace) -> int:
+    missing = 0
+    for check in _checks():
+        sys.stdout.write(f"{check.mark}  {check.name:<20} {check.found}\n")
+        for line in check.trace:
+            sys.stdout.write(f"    {'':<20} {line}\n")
+        sys.stdout.flush()
+        missing += check.mark == _MISSING
+    if missing:
+        sys.stdout.write(
+            f"a build would fail here: {missing} of these (!!) must be put right; builds with isolation install packages themselves\n"
+        )
+        return 1
+    sys.stdout.write("a build can work here\n")
+    return 0
+
+
+def _checks() -> Iterator[_Check]:
+    yield _system()
+    yield _Check(mark=_OK, name="Python", found=f"{platform.python_version()} ({sys.executable})")
+    yield _own()
+    for name, lowest, too_new, install in _NEEDED:
+        yield _needed(name, lowest, too_new, install)
+    if importlib.util.find_spec("flydsl") is not None:
+        yield _process("flydsl imports", _IMPORT_FLYDSL, needed=True)
+    yield from _toolchain()
+    yield _temporary_folder()
+    yield _disassembler()
+    for name, note in _NOTE.items():
+        version = _version(name)
+        yield _Check(mark=_NOTED if version is None else _OK, name=name, found=f"not installed ({note})" if version is None else version)
+    yield _process("HIP library, device", _OPEN_HIP, needed=False)
+
+
+def _system() -> _Check:
+    right = sys.platform == "linux" and platform.machine() in {"x86_64", "AMD64"}
+    found = f"{platform.system()} {platform.machine()}"
+    return _Check(mark=_OK if right else _MISSING, name="system", found=found if right else f"{found}: kernels are built on x86-64 Linux")
+
+
+def _own() -> _Check:
+    import flydsl_build
+
+    native = any(Path(flydsl_build.__file__).parent.joinpath("runtime").glob("_native*.so"))
+    found = flydsl_build.__version__ + ("" if native else ": has no native run time; pip install --force-reinstall flydsl-build")
+    return _Check(mark=_OK if native else _MISSING, name="flydsl-build", found=found)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _needed(name: str, lowest: tuple[int, ...], too_new: tuple[int, ...] | None, install: str) -> _Check:
+    version = _version(name)
+    if version is None:
+        return _Check(mark=_MISSING, name=name, found=f'not installed: pip install "{install}"')
+    numbers = _numbers(version)
+    if numbers < lowest or (too_new is not None and numbers >= too_new):
+        return _Check(mark=_MISSING, name=name, found=f'{version} is not supported: pip install "{install}"')
+    return _Check(mark=_OK, name=name, found=version)
+
+
+def _process(name: str, code: str, *, needed: bool) -> _Check:
+    """Try code in a process of its own: a library that ends its process must not end this one."""
+    here = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {here!r}); {code}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    except (OSError, subprocess.SubprocessError) as error:
+        return _Check(mark=_MISSING if needed else _NOTED, name=name, found=str(error))
+    if done.returncode == 0:
+        return _Check(mark=_OK, name=name, found="yes")
+    # After the traceback, the message: its first line is the reason, the others are where was looked.
+    lines = done.stderr.strip().splitlines()
+    start = next((index for index, line in reversed(list(enumerate(lines))) if re.match(r"[\w.]+: ", line)), max(0, len(lines) - 1))
+    reason, *trace = lines[start:] or [f"the process ended with status {done.returncode}"]
+    return _Check(
+        mark=_MISSING if needed else _NOTED,
+        name=name,
+        found=("no: " if needed else "none, which a build does not need: ") + re.sub(r"^[\w.]+: ", "", reason),
+        trace=tuple(line.strip() for line in trace),
+    )
+
+
+def _toolchain() -> Iterator[_Check]:
+    from flydsl_build.compile.toolchain import find_linker, trace_bitcode
+
+    setting = {name: Path(value) for name in ("FLYDSL_BUILD_LLD", "FLYDSL_BUILD_ROCM_PATH") if (value := os.environ.get(name))}
+    rocm = setting.get("FLYDSL_BUILD_ROCM_PATH")
+    try:
+        linker, trace = find_linker(lld=setting.get("FLYDSL_BUILD_LLD"), rocm_path=rocm)
+    except BuildError as error:
+        (fault,) = error.faults
+        searched = tuple(fault.detail.splitlines()[1:])
+        yield _Check(mark=_MISSING, name="linker", found=f"{fault.what}: {fault.fix}", trace=searched)
+    else:
+        yield _Check(mark=_OK, name="linker", found=linker.version, trace=trace)
+    bitcode, trace = trace_bitcode(rocm_path=rocm)
+    found = str(bitcode) if bitcode else "none (needed by kernels that call ocml or ockl only)"
+    yield _Check(mark=_OK if bitcode else _NOTED, name="device bitcode", found=found, trace=trace)
+
+
+def _temporary_folder() -> _Check:
+    from flydsl_build.compile.toolchain import safe_temporary_folder
+
+    try:
+        with safe_temporary_folder() as folder:
+            return _Check(mark=_OK, name="temporary folder", found=str(Path(folder).parent))
+    except (BuildError, OSError) as error:
+        return _Check(mark=_MISSING, name="temporary folder", found=str(error).replace("\n", " "))
+
+
+def _disassembler() -> _Check:
+    from flydsl_build.compile.disassembler import find_disassemblers
+
+    tools = [str(one) for one in find_disassemblers()]
+    found = ", ".join(tools) or "none (needed by `inspect --isa` only)"
+    return _Check(mark=_OK if tools else _NOTED, name="llvm-objdump", found=found)

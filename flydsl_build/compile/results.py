@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of jobs on disk: the build process holds neither code objects nor all descriptions at one time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build.compile.jobs import JobResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flydsl_build.compile.jobs import Job
+
+__all__ = ["StoredResult", "files_of", "pack_result", "store_result"]
+
+_FILE = "result.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredResult:
+    """What one job made, in the job's output folder.
+
+    Parameters
+    ----------
+    cached
+        Whether it was made by an earlier build, or by another one.
+    digest
+        Of the description and the code; empty without a cache.
+    """
+
+    module: str
+    target: str
+    folder: str
+    cached: bool
+    digest: str
+
+    def load(self) -> JobResult:
+        """Read the description; the code stays in files."""
+        return JobResult.from_json(self.raw())
+
+    def raw(self) -> dict[str, Any]:
+        """Read the description as it is in JSON."""
+        data: dict[str, Any] = json.loads(Path(self.folder, _FILE).read_bytes())
+        return {**data, "output": self.folder}
+
+
+def pack_result(result: dict[str, Any]) -> bytes:
+    """Return a result's JSON without what differs between two runs of one job: where it was written."""
+    return json.dumps({**result, "output": ""}, separators=(",", ":")).encode()
+
+
+def store_result(job: Job, packed: bytes, *, cached: bool, digest: str = "") -> StoredResult:
+    """Write a packed result beside the code that the job made."""
+    Path(job.output, _FILE).write_bytes(packed)
+    return StoredResult(module=job.module, target=job.target, folder=job.output, cached=cached, digest=digest)
+
+
+def files_of(result: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of the files that belong to a result."""
+    yield from dict.fromkeys(one["file"] for one in result["code_objects"])
+    yield from dict.fromkeys(one["host_object"] for one in result["specializations"])

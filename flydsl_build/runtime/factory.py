@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Factories: functions and classes of the source that return launchers, for the parameters that a wheel was built for."""
+
+from __future__ import annotations
+
+from .description import TYPE_NAMES, plain_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from inspect import BoundArguments
+    from typing import Any
+
+    from .launcher import Factory
+
+__all__ = ["Returned", "call_factory", "make_again"]
+
+_SHOWN = 5
+
+
+def call_factory(factory: Factory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what the factory of the source returns for these arguments: a launcher, or several as it returns them.
+
+    Raises
+    ------
+    ValueError
+        If the wheel was not built for them.
+    """
+    from inspect import signature
+
+    bound = signature(factory.__wrapped__).bind(*args, **kwargs)
+    given = _by_name(bound)
+    bound.apply_defaults()
+    return _find(factory, _by_name(bound), given)[0]
+
+
+def make_again(factory: Factory, params: dict[str, Any], element: str | None) -> Any:
+    """Return the launcher that a factory made for these parameters; what pickles of launchers refer to."""
+    return _find(factory, params, params)[1][element]
+
+
+def _return_again(factory: Factory, params: dict[str, Any]) -> Any:
+    return _find(factory, params, params)[0]
+
+
+def _find(factory: Factory, params: dict[str, Any], given: Collection[str]) -> tuple[Any, dict[str | None, Any]]:
+    """Return what the factory made, or make it, for parameters of which `given` were not left to their defaults."""
+    entry = factory.handle._entry(factory.__name__)  # noqa: SLF001
+    built = entry["specializations"]
+    positions = tuple(position for position, one in enumerate(built) if _fits(one["params"], params, given))
+    if not positions:
+        known = {name for one in built for name in one["params"]}
+        asked = {name: value for name, value in params.items() if name in given or name in known}
+        raise ValueError(_explain_unbuilt(factory, [one["params"] for one in built], asked))
+    if positions not in factory.made:
+        values = built[positions[0]]["params"]
+        chosen = {name: plain_value(values[name]) for name in params if name in values}
+        # Of two threads, both get what the first one made.
+        factory.made.setdefault(positions, _make(factory, entry, positions, chosen))
+    return factory.made[positions]
+
+
+def _make(factory: Factory, entry: dict[str, Any], positions: tuple[int, ...], params: dict[str, Any]) -> tuple[Any, dict[str | None, Any]]:
+    spelling = _spell(factory.__name__, params)
+
+    def launcher(spelling: str, positions: tuple[int, ...], element: str | None) -> Any:
+        made = factory.handle._make_launcher(spelling, factory.__name__, positions, None)  # noqa: SLF001
+        made._origin = (factory, params, element)  # noqa: SLF001
+        return made
+
+    returns = entry.get("returns")
+    if returns is None:
+        only = launcher(spelling, positions, None)
+        return only, {None: only}
+    form = returns["form"]
+    members: dict[str | None, Any] = {}
+    for name in returns["names"]:
+        mine = tuple(position for position in positions if entry["specializations"][position]["element"] == name)
+        # With other parameters, the factory may return more.
+        if mine:
+            place = f"[{len(members)}]" if form == "tuple" else f"[{name!r}]" if form == "dict" else f".{name}"
+            members[name] = launcher(spelling + place, mine, name)
+    return _return_as(form, factory, params, members), members
+
+
+class Returned:
+    """What a factory returned whose source returns an object with launchers: they are its attributes."""
+
+    __slots__ = ("__dict__", "__origin", "__weakref__")
+
+    def __init__(self, origin: tuple[Factory, dict[str, Any]], members: dict[str, Any]) -> None:
+        self.__origin = origin
+        self.__dict__.update(members)
+
+    def __repr__(self) -> str:
+        factory, params = self.__origin
+        return f"<{', '.join(self.__dict__)} of {factory.__module__}.{_spell(factory.__name__, params)}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        factory, params = self.__origin
+        msg = (
+            f"{_spell(factory.__name__, params)} has no {name}: the wheel was built with {', '.join(self.__dict__)}\n"
+            f"    -> a launcher has to be named in `returns` of the declaration of {factory.__name__}"
+        )
+        raise AttributeError(msg)
+
+    def __reduce__(self) -> Any:
+        return _return_again, self.__origin
+
+
+def _return_as(form: str, factory: Factory, params: dict[str, Any], members: dict[Any, Any]) -> Any:
+    if form == "dict":
+        return dict(members)
+    if form == "tuple":
+        return tuple(members.values())
+    origin = (factory, params)
+    if form == "object":
+        return Returned(origin, members)
+    import collections
+
+    # The fields are those of the manifest: nothing for a type checker to know.
+    make: Any = collections.namedtuple  # noqa: PYI024
+    bare = make(factory.__name__, members)
+    # Made at run time, so that it cannot be pickled by its name.
+    returned: Any = type(factory.__name__, (bare,), {"__slots__": (), "__reduce__": lambda _: (_return_again, origin)})
+    return returned(**members)
+
+
+def _by_name(bound: BoundArguments) -> dict[str, Any]:
+    """Return the arguments of a call by name, those of a `**` parameter among them."""
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        found.update(value if bound.signature.parameters[name].kind.name == "VAR_KEYWORD" else {name: value})
+    return found
+
+
+def _fits(built: Mapping[str, Any], params: Mapping[str, Any], given: Collection[str]) -> bool:
+    """Say whether a specialization was built for these parameters of its factory.
+
+    A parameter that was not recorded was left to its default, which cannot be compared: it fits if it was not given.
+    """
+    return all(name in built for name in given) and all(name in params and _same(built[name], params[name]) for name in built)
+
+
+def _same(built: Any, given: Any) -> bool:
+    """Say whether a value of the manifest is what was given for a parameter."""
+    if isinstance(built, list):  # the manifest's spelling of a tuple
+        return isinstance(given, list | tuple) and len(built) == len(given) and all(map(_same, built, given))
+    if isinstance(given, type):  # a type of FlyDSL's, which the manifest has by its name
+        return isinstance(built, str) and TYPE_NAMES.get(given.__name__) == built
+    return bool(built == given)
+
+
+def _spell(name: str, params: Mapping[str, Any]) -> str:
+    """Spell a call with its parameters."""
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in params.items())})"
+
+
+# ---- parameters that were not built ----------------------------------------------------------------------------------
+
+
+def _explain_unbuilt(factory: Factory, built: list[dict[str, Any]], params: Mapping[str, Any]) -> str:
+    """Say what is nearest to the parameters of a call, and how to declare them."""
+    spelled: dict[str, dict[str, Any]] = {}
+    for values in sorted(built, key=lambda values: _distance(values, params)):
+        ordered = sorted(values, key=lambda name: list(params).index(name) if name in params else len(params))
+        spelled.setdefault(_spell(factory.__name__, {name: plain_value(values[name]) for name in ordered}), values)
+    lines = list(spelled)
+    of = "only for" if len(lines) <= _SHOWN else f"but for {len(lines)} others, the nearest of which are"
+    text = f"{_spell(factory.__name__, params)}: the wheel was not built for these parameters, {of}:"
+    text += "".join(f"\n    {line}" for line in lines[:_SHOWN])
+    return f"{text}\n    -> {_remedy(factory, spelled[lines[0]], params)}"
+
+
+def _distance(built: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[int, float, int]:
+    """Return how many parameters differ, by how much where both values are numbers, and how many only one of the two has."""
+    names = {*built, *params}
+    differing = [name for name in names if not (name in built and name in params and _same(built[name], params[name]))]
+    distance = sum(_difference(built.get(name), params.get(name)) for name in differing)
+    return len(differing), distance, len(set(built).symmetric_difference(params))
+
+
+def _difference(built: Any, given: Any) -> float:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (built, given))
+    return abs(built - given) if numbers else float("inf")
+
+
+def _remedy(factory: Factory, nearest: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Return the line of pyproject.toml that adds the parameters."""
+    texts = {name: _toml(value) for name, value in params.items() if value is not None}
+    for name, text in texts.items():
+        if text is None:
+            return f"{name}={params[name]!r} is nothing that can be declared: strings, numbers, booleans and lists of these can be"
+    changed = [name for name in params if name not in nearest or not _same(nearest[name], params[name])]
+    if len(changed) == 1 and changed[0] in nearest and changed[0] in texts:
+        addition = f"params = {{ {changed[0]} = [..., {texts[changed[0]]}] }}"
+    else:
+        # A value that is a list stands inside another list, because a list of values means one specialization for each.
+        values = (f"{name} = {f'[{text}]' if isinstance(params[name], list | tuple) else text}" for name, text in texts.items())
+        addition = f"params = [..., {{ {', '.join(values)} }}]"
+    key = f'"{factory.__module__}:{factory.__name__}"'
+    return f"add them where the wheel is built: [tool.flydsl-build.kernels.{key}] {addition}"
+
+
+def _toml(value: Any) -> str | None:
+    """Spell a value in TOML; None for what a declaration cannot say."""
+    if isinstance(value, type):
+        value = TYPE_NAMES.get(value.__name__)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return float.__repr__(value) if abs(value) < float("inf") else None
+    if isinstance(value, str):
+        from json import dumps
+
+        return dumps(str(value), ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        items = [_toml(item) for item in value]
+        return None if None in items else f"[{', '.join(map(str, items))}]"
+    # Integers of numpy and the like, too.
+    return str(value.__index__()) if hasattr(value, "__index__") else None

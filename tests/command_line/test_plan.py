@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`flydsl-build plan`: jobs and specializations, without any other process, and fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from calling import run_command
+from front_end import PACKAGES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = """
+[tool.flydsl-build]
+archs = ["gfx942", "gfx1100"]
+
+[tool.flydsl-build.kernels."pkg.norm:build"]
+params = { N = [128, 256], dtype = ["f32"] }
+args = { X = "{dtype}[M, N]", rows = "i32" }
+
+[tool.flydsl-build.kernels."pkg.add:add"]
+args = { A = "f32[ M,N ]" }
+archs = ["gfx1100"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text(TABLE, encoding="utf-8")
+    return tmp_path
+
+
+def test_text(call: Any, project: Path) -> None:
+    answer = call("plan", project)
+    assert (answer.status, answer.err) == (0, "")
+    assert answer.out == (
+        "pkg.norm, gfx942\n"
+        "    build-N128-f32: X = f32[M, N], rows = i32\n"
+        "    build-N256-f32: X = f32[M, N], rows = i32\n"
+        "pkg.norm, gfx1100\n"
+        "    build-N128-f32: X = f32[M, N], rows = i32\n"
+        "    build-N256-f32: X = f32[M, N], rows = i32\n"
+        "pkg.add, gfx1100\n"
+        "    add: A = f32[M, N]\n"
+        "3 jobs, 3 specializations, targets: gfx942, gfx1100\n"
+    )
+
+
+def test_json_and_config_settings(call: Any, project: Path) -> None:
+    answer = call("plan", project, "--json", "-C", "archs=gfx942")
+    assert json.loads(answer.out) == {
+        "jobs": [{"module": "pkg.norm", "target": "gfx942", "axes": {}, "specializations": ["build-N128-f32", "build-N256-f32"]}],
+        "specializations": [
+            {
+                "name": f"build-N{size}-f32",
+                "module": "pkg.norm",
+                "launcher": "build",
+                "declared": 'tool.flydsl-build.kernels."pkg.norm:build"',
+                "params": {"N": size, "dtype": "f32"},
+                "constexpr": {},
+                "args": {"X": "f32[M, N]", "rows": "i32"},
+                "options": {},
+            }
+            for size in (128, 256)
+        ],
+        "targets": ["gfx942"],
+        "axes": {},
+        "skipped": ["pkg.add:add"],
+    }
+
+
+def test_axes(call: Any) -> None:
+    answer = call("plan", PACKAGES / "shmem")
+    assert answer.status == 0
+    assert "kernels that turn out to depend on nic are compiled for the other values too\n" in answer.out
+
+
+def test_nothing_is_started_or_imported(project: Path) -> None:
+    script = """
+import sys
+spawned = []
+sys.addaudithook(lambda event, facts: spawned.append(event) if event in ("subprocess.Popen", "os.fork", "os.posix_spawn") else None)
+from flydsl_build.command_line import main
+main(["plan", "."])
+print(spawned, sorted({"flydsl", "jinja2", "setuptools", "torch", "numpy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=project, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[] []"
+
+
+def test_ten_thousand_declarations(tmp_path: Path) -> None:
+    lines = ['[tool.flydsl-build]\narchs = ["gfx942", "gfx1100"]']
+    for index in range(10_000):
+        lines.append(f'[tool.flydsl-build.kernels."pkg.m{index % 50}:k{index}"]')
+        lines.append('args = { A = "f32[M, N]", B = "bf16[M, 128]@16", n = "i32" }')
+    (tmp_path / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
+    before = os.times()
+    done = run_command("plan", ".", "--json", cwd=tmp_path)
+    after = os.times()
+    assert len(json.loads(done.stdout)["specializations"]) == 10_000
+    # Processor time: what a machine does besides is none of the command's.
+    assert after.children_user - before.children_user + after.children_system - before.children_system < 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[tool.flydsl-build]\narch = ["gfx942"]\n',
+            'flydsl-build: tool.flydsl-build.arch: unknown key\n    -> Did you mean "archs"?\n',
+        ),
+        ("[tool", 'flydsl-build: pyproject.toml:1:6: Expected "]"'),
+    ],
+)
+def test_bad_table(call: Any, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    answer = call("plan", tmp_path)
+    assert (answer.status, answer.out) == (1, "")
+    assert message.split("\n", maxsplit=1)[0].rpartition(" ")[0] in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_bad_folder(call: Any, tmp_path: Path) -> None:
+    assert call("plan", tmp_path / "none").err == (
+        f"flydsl-build: {tmp_path / 'none'}: does not exist\n    -> give the folder that has pyproject.toml\n"
+    )
+    assert call("plan", tmp_path).err.startswith("flydsl-build: pyproject.toml: there is none in ")
+    assert call("plan", "--jsn").status == 2

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`flydsl-build verify`: good wheels pass, changed ones do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calling import Built, change_manifest, changed_wheel
+from front_end import unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANIFEST = "space/_flydsl_halve/halve.json"
+BUNDLE = "space/_flydsl_halve/halve.hipfb"
+STUB = "space/halve.py"
+REBUILD = "\n    -> the file was changed or damaged after the build: build or download the package again\n"
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]
+
+
+def test_good(call: Any, second: Built, tmp_path: Path) -> None:
+    answer = call("verify", second.wheel)
+    said = f"{second.wheel}: 1 modules, 1 specializations, 2 code objects: no fault found\n"
+    assert (answer.status, answer.out, answer.err) == (0, said, "")
+    site = unpack(tmp_path / "site", second.wheel)
+    before = sorted(site.rglob("*"))
+    assert call("verify", site).status == 0
+    assert sorted(site.rglob("*")) == before
+
+
+def test_record(call: Any, second: Built, tmp_path: Path) -> None:
+    changed = changed_wheel(second.wheel, tmp_path / "a.whl", {BUNDLE: flipped}, record=False)
+    answer = call("verify", changed)
+    assert (answer.status, answer.out) == (1, "")
+    assert answer.err == f"flydsl-build: {BUNDLE}: the digest is not the one in RECORD{REBUILD}"
+    gone = changed_wheel(second.wheel, tmp_path / "b.whl", {STUB: None}, record=False)
+    assert call("verify", gone).err == f"flydsl-build: {STUB}: is in RECORD and not in the wheel{REBUILD}"
+
+
+def test_digest(call: Any, second: Built, tmp_path: Path) -> None:
+    changed = changed_wheel(second.wheel, tmp_path / "a.whl", {BUNDLE: flipped})
+    answer = call("verify", changed)
+    assert answer.status == 1
+    assert answer.err.startswith(f"flydsl-build: {BUNDLE}, gfx1100: the SHA-256 digest is not the one in halve.json\n")
+
+
+def test_manifest_against_code(call: Any, second: Built, tmp_path: Path) -> None:
+    def more_registers(value: Any) -> None:
+        value["units"][0]["code_objects"]["gfx942"]["kernels"][0]["vgpr"] += 1
+
+    changed = changed_wheel(second.wheel, tmp_path / "a.whl", {MANIFEST: change_manifest(more_registers)})
+    answer = call("verify", changed)
+    assert answer.status == 1
+    assert answer.err.startswith(f"flydsl-build: {BUNDLE}, gfx942: the manifest describes other kernels than the code object has\n")
+
+
+def test_stub(call: Any, second: Built, tmp_path: Path) -> None:
+    def renamed(value: Any) -> None:
+        value["distribution"]["name"] = "third-kernels"
+
+    changed = changed_wheel(second.wheel, tmp_path / "a.whl", {MANIFEST: change_manifest(renamed)})
+    assert call("verify", changed).err == f"flydsl-build: {STUB}: the stub was made for another manifest than {MANIFEST}{REBUILD}"
+    gone = changed_wheel(second.wheel, tmp_path / "b.whl", {STUB: None})
+    assert call("verify", gone).err == f"flydsl-build: {STUB}: the stub of space.halve is missing{REBUILD}"
+
+
+def test_folder(call: Any, second: Built, tmp_path: Path) -> None:
+    site = unpack(tmp_path / "site", second.wheel)
+    (site / BUNDLE).unlink()
+    answer = call("verify", site)
+    assert answer.status == 1
+    assert answer.err.startswith(f"flydsl-build: {BUNDLE}: is named in the manifest and does not exist\n")
+
+
+def test_no_wheel(call: Any, tmp_path: Path) -> None:
+    answer = call("verify", tmp_path)
+    assert (answer.status, answer.err.splitlines()[0]) == (1, f"flydsl-build: {tmp_path}: has no kernels built by flydsl-build")

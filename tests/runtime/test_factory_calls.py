@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants without a plain form, types, and factories with `**` parameters, on a package that is written here."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from synthetic import tensor
+
+if TYPE_CHECKING:
+    from fake_hip import FakeHip
+    from synthetic import Package
+
+LAUNCHERS: list[dict[str, Any]] = [
+    {
+        # `mode` has a default that the manifest has no form for; one specialization leaves it out, the other gives it.
+        "name": "modes",
+        "parameters": {
+            "A": {},
+            "mode": {"role": "constexpr", "default": None},
+            "dtype": {"role": "type", "default": "f32"},
+        },
+        "specializations": [
+            {"arguments": {"A": tensor("f32", ["?"])}, "constexpr": {"dtype": "f32"}},
+            {"arguments": {"A": tensor("f32", ["?"])}, "constexpr": {"dtype": "f32", "mode": 3}},
+            {"arguments": {"A": tensor("f32", ["?"])}, "constexpr": {"dtype": "bf16", "mode": 3}},
+        ],
+    },
+    {
+        "name": "build",
+        "factory": [{"name": "N"}, {"name": "dtype", "role": "type", "default": "f32"}, {"name": "rest", "kind": "VAR_KEYWORD"}],
+        "parameters": {"A": {}},
+        "specializations": [
+            {"arguments": {"A": tensor("f32", ["?"])}, "params": {"N": 1, "dtype": "f32"}},
+            {"arguments": {"A": tensor("f32", ["?"])}, "params": {"N": 1, "dtype": "f32", "tile": [8, 8]}},
+            {"arguments": {"A": tensor("f32", ["?"])}, "params": {"N": 1, "dtype": "bf16"}},
+        ],
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def factories(package: Package) -> Any:
+    package.write_module("factories", LAUNCHERS, targets=("gfx942",))
+    importlib.invalidate_caches()
+    return importlib.import_module(f"{package.name}.factories")
+
+
+class Float32:
+    """Stands for FlyDSL's type."""
+
+
+class BFloat16:
+    """Likewise."""
+
+
+def launched(hip: FakeHip, call: Any) -> str:
+    hip.clear()
+    call()
+    (event,) = hip.events("launch")
+    return str(event["kernel"])
+
+
+def test_a_default_that_cannot_be_compared(factories: Any, hip: FakeHip) -> None:
+    a = np.zeros(4, np.float32)
+    assert launched(hip, lambda: factories.modes(a)) == "modes_0_kernel"
+    assert launched(hip, lambda: factories.modes(a, 3)) == "modes_1_kernel"
+    with pytest.raises(TypeError, match="constexpr mode is 4, not its default") as caught:
+        factories.modes(a, mode=4)
+    assert "constexpr mode is 4, not 3" in str(caught.value)
+
+
+def test_types(factories: Any, hip: FakeHip) -> None:
+    a = np.zeros(4, np.float32)
+    assert launched(hip, lambda: factories.modes(a, 3, "bf16")) == "modes_2_kernel"
+    assert launched(hip, lambda: factories.modes(a, 3, dtype=BFloat16)) == "modes_2_kernel"
+    assert launched(hip, lambda: factories.modes(a, dtype=Float32)) == "modes_0_kernel"
+    with pytest.raises(TypeError, match="constexpr dtype is <class 'int'>, not 'f32'"):
+        factories.modes(a, dtype=int)
+    assert factories.build(1, Float32) is factories.build(1)
+    assert factories.build(1, BFloat16) is factories.build(1, "bf16") is not factories.build(1)
+
+
+def test_parameters_of_any_name(factories: Any, hip: FakeHip) -> None:
+    a = np.zeros(4, np.float32)
+    tiled = factories.build(1, tile=(8, 8))
+    assert launched(hip, lambda: tiled(a)) == "build_1_kernel"
+    assert launched(hip, lambda: factories.build(1)(a)) == "build_0_kernel"
+    with pytest.raises(ValueError, match=r"build\(N=1, dtype='f32', tile=\(8, 16\)\): the wheel was not built") as caught:
+        factories.build(1, tile=(8, 16))
+    assert "    build(N=1, dtype='f32', tile=(8, 8))" in str(caught.value)
+    assert str(caught.value).endswith("params = { tile = [..., [8, 16]] }")

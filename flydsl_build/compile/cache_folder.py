@@ -135,7 +135,8 @@ class CacheFolder:
         digest = hashlib.sha256(data).hexdigest()
         path = self._path("blobs", digest)
         try:
-            known = path.stat().st_size == len(data)
+            # Read, not only looked for: what is there may be damaged.
+            known = path.read_bytes() == data
         except OSError:
             known = False
         if known:

@@ -30,3 +30,7 @@ STUB(hipStreamWaitEvent)
 
 __attribute__((weak)) const char *hipGetErrorName(int code);
 const char *hipGetErrorName(int code) { return code ? "hipErrorUnknown" : "hipSuccess"; }
+
+// HIP initialises itself at the first call; the fake holds to hipInit, which FlyDSL's engine never calls.
+int hipInit(unsigned flags);
+__attribute__((constructor)) static void initialise(void) { hipInit(0); }

@@ -70,9 +70,10 @@ def test_damage_is_found_and_removed(folder: Opened, kind: str, damage: Any) -> 
     assert not path.exists()
 
 
-def test_a_short_file_in_the_place_of_a_blob_is_written_again(folder: Opened) -> None:
+@pytest.mark.parametrize("damaged", [b"", b"some machine c0de"], ids=["as after a power cut", "of the same size"])
+def test_a_damaged_file_in_the_place_of_a_blob_is_written_again(folder: Opened, damaged: bytes) -> None:
     digest = folder.add_blob(b"some machine code")
-    file_of(folder, "blobs", digest).write_bytes(b"")  # as after a power cut
+    file_of(folder, "blobs", digest).write_bytes(damaged)
     folder.add_blob(b"some machine code")
     assert folder.blob(digest) == b"some machine code"
 

@@ -347,7 +347,8 @@ static void place(struct fdr_table *table, struct fdr_dim *dim, uint32_t at, uin
 void fdr_finish_table(struct fdr_table *table) {
   for (uint32_t i = 0; i < table->argument_count; i++) {
     struct fdr_argument *argument = &table->arguments[i];
-    const struct fdr_dltensor like = {.code = (uint8_t)(argument->dtype >> 8), .bits = (uint8_t)argument->dtype, .lanes = 1};
+    const struct fdr_dltensor like = {
+        .code = (uint8_t)(argument->dtype >> 8), .bits = (uint8_t)argument->dtype, .lanes = 1};
     argument->element = element_of(&like);
     argument->size = 8;
   }

@@ -153,9 +153,9 @@ struct fdr_argument {
   uint32_t align;
   int32_t rank;
   uint32_t element; // code, bits and lanes as they lie in a DLPack tensor
-  uint32_t at;     // where in the block the address or the value is packed
-  uint8_t size;    // of a packed value
-  bool offsets_32; // element offsets are computed in 32 bits
+  uint32_t at;      // where in the block the address or the value is packed
+  uint8_t size;     // of a packed value
+  bool offsets_32;  // element offsets are computed in 32 bits
   const char *label;
   const char *expected; // in the grammar of the declarations
   struct fdr_dim *shape, *strides;

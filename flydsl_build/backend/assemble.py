@@ -27,6 +27,7 @@ from flydsl_build.bundle.manifest import (
 from flydsl_build.bundle.offload_bundle import write_bundle
 from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.stubs.render import argument_structs
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     )
     text = manifest.to_json().encode()
     (output / placement.manifest_name).write_bytes(text)
-    exported = {launcher.name for launcher in launchers}
+    exported = {launcher.name for launcher in launchers} | {struct.name for struct in argument_structs(manifest)}
     return AssembledModule(
         placement=placement,
         manifest=manifest,
@@ -132,6 +133,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
             "manifest_file": placement.manifest_from_stub,
             "runtime_package": placement.runtime_package,
             "module_doc": first.doc,
+            "public_names": list(first.public_names),
         },
         unexported=tuple(name for name in first.public_names if name not in exported),
     )
@@ -174,9 +176,10 @@ def _units(module: str, results: Sequence[JobResult], placement: Placement, outp
             axes=dict(made[name].axes),
             bundle=file,
             init=made[name].init,
-            globals=_globals(made[name].globals, objects),
+            globals=_globals(module, made[name].globals, objects, faults),
             code_objects={target: _code_object(data, bundle.entries[target].offset) for target, data in objects.items()},
         )
+    faults.raise_if_any(VerifyError)
     return units
 
 
@@ -191,11 +194,20 @@ def _code_object(data: bytes, offset: int) -> CodeObject:
     )
 
 
-def _globals(names: tuple[str, ...], objects: dict[str, bytes]) -> tuple[DeviceGlobal, ...]:
-    if not names:
-        return ()
-    symbols = {one.name: one for one in read_elf(next(iter(objects.values()))).dynamic_symbols}
-    return tuple(DeviceGlobal(name=name, size=symbols[name].size) for name in names)
+def _globals(module: str, names: tuple[str, ...], objects: dict[str, bytes], faults: FaultCollector) -> tuple[DeviceGlobal, ...]:
+    found = []
+    for name in names:
+        symbols = {target: read_elf(data).dynamic_symbols for target, data in objects.items()}
+        sizes = {target: one.size for target, dynamic in symbols.items() for one in dynamic if one.name == name}
+        if len(set(sizes.values())) > 1:
+            spelled = ", ".join(f"{size} bytes for {target}" for target, size in sizes.items())
+            faults.add(
+                f"{module}, global {name}",
+                f"the device global has {spelled}, and one init function writes it on all of them",
+                "give it one size in the bitcode of every target",
+            )
+        found.append(DeviceGlobal(name=name, size=next(iter(sizes.values()))))
+    return tuple(found)
 
 
 def _link_library(results: Sequence[JobResult], linker: Linker, cache: BuildCache, path: Path, faults: FaultCollector) -> Library:

@@ -180,6 +180,12 @@ class ModuleHandle:
         """Make the factory of the name and signature of `function`, whose body is not used. A decorator for stubs."""
         return Factory(self, function)
 
+    def struct(self, name: str, fields: tuple[str, ...]) -> type:
+        """Make the plain counterpart of a FlyDSL struct of the source; for stubs."""
+        from .struct import make_struct  # noqa: PLC0415 - few modules have structs
+
+        return make_struct(self.name, name, fields)
+
     def _make_launcher(self, spelling: str, name: str, positions: tuple[int, ...] | None, function: Callable[..., Any] | None) -> Any:
         made = _native.Launcher(self, self._native, spelling)
         made.__module__ = self.name

@@ -18,15 +18,16 @@ import jinja2
 
 import flydsl_build
 from flydsl_build.bundle.manifest import NO_DEFAULT
-from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, TensorType
+from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.errors import BuildError, Fault, FaultCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue, Returns, SpecializationEntry
+    from flydsl_build.declare.argument_types import ArgumentType
 
-__all__ = ["StubError", "render_stub", "template_folder"]
+__all__ = ["StubError", "argument_structs", "render_stub", "template_folder"]
 
 # Names that the templates use at the top level of a stub. A leading underscore keeps them out of the way of public names.
 _TAKEN: Final = frozenset(
@@ -100,8 +101,14 @@ class _Function:
     result: str
 
 
-def render_stub(
-    manifest: Manifest, *, manifest_sha256: str, manifest_file: str, runtime_package: str, module_doc: str | None
+def render_stub(  # noqa: PLR0913 - each is one thing the stub says
+    manifest: Manifest,
+    *,
+    manifest_sha256: str,
+    manifest_file: str,
+    runtime_package: str,
+    module_doc: str | None,
+    public_names: Sequence[str] = (),
 ) -> tuple[str, str]:
     """Render the stub of a module.
 
@@ -117,6 +124,8 @@ def render_stub(
         Dotted name of the private run time, e.g. `example_pkg._flydsl.runtime`.
     module_doc
         Docstring of the source module, None for none.
+    public_names
+        Public names of the source module: those that are structs of an argument get a class to make such arguments with.
 
     Returns
     -------
@@ -129,17 +138,19 @@ def render_stub(
         A launcher, parameter or module whose name is no identifier, is a keyword, or is taken by the stub itself.
     """
     _check_names(manifest, runtime_package)
+    structs = [one for one in argument_structs(manifest) if one.name in public_names and one.name not in _TAKEN and _is_name(one.name)]
     taken = {_CLASS_PREFIX + launcher.name for launcher in manifest.launchers}
     functions = [_function(launcher, taken) for launcher in manifest.launchers]
     context = {
         "module_doc": _docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
         "runtime_package": runtime_package,
-        "public_names": [_literal(name) for name in sorted(function.name for function in functions)],
+        "public_names": [_literal(name) for name in sorted([*(function.name for function in functions), *(one.name for one in structs)])],
         "manifest_file": _literal(manifest_file),
         "manifest_sha256": _literal(manifest_sha256),
         "archs": [_literal(target) for target in manifest.targets],
         "load": _literal(manifest.load),
         "functions": functions,
+        "structs": [_struct(one) for one in structs],
         "has_named_tuple": any(one.bases == "_NamedTuple" for function in functions for one in function.classes),
     }
     environment = jinja2.Environment(
@@ -172,6 +183,57 @@ def template_folder() -> Path:
             return folder
     places = " or ".join(map(str, folders))
     raise StubError(Fault(where="templates", what=f"stub.py.j2 is not in {places}", fix="install flydsl-build again"))
+
+
+def argument_structs(manifest: Manifest) -> tuple[StructType, ...]:
+    """Return the struct types of a module's arguments, one for each name; a name that stands for two types is left out."""
+    found: dict[str, StructType | None] = {}
+
+    def collect(argument: ArgumentType) -> None:
+        if isinstance(argument, StructType):
+            for _, field in argument.fields:
+                collect(field)
+            if argument.name:
+                found[argument.name] = argument if found.get(argument.name, argument) == argument else None
+
+    for _, specialization in manifest.specializations():
+        for argument in specialization.arguments.values():
+            collect(argument)
+    return tuple(one for one in found.values() if one is not None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Struct:
+    """One struct class as the templates need it: every field is Python text."""
+
+    name: str
+    literal: str
+    fields: str
+    typed_fields: tuple[tuple[str, str], ...]
+    parameters: str
+
+
+def _struct(struct: StructType) -> _Struct:
+    typed = tuple((name, _field_type(field)) for name, field in struct.fields)
+    return _Struct(
+        name=struct.name,
+        literal=_literal(struct.name),
+        fields=_literal(tuple(name for name, _ in struct.fields)),
+        typed_fields=typed,
+        parameters=", ".join(f"{name}: {text}" for name, text in typed),
+    )
+
+
+def _field_type(field: ArgumentType) -> str:
+    match field:
+        case TensorType():
+            return "_Tensor"
+        case PointerType():
+            return "_Pointer"
+        case ScalarType():
+            return _scalar(field.dtype)
+        case _:
+            return "_Any"
 
 
 def _check_names(manifest: Manifest, runtime_package: str) -> None:

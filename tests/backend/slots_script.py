@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launch every kind of argument through the wheel and through FlyDSL itself, on the fake HIP; print both logs as JSON.
 
-    python slots_script.py SITE SOURCE TOOLKIT LIBRARY
+python slots_script.py SITE SOURCE TOOLKIT LIBRARY
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ site, source, toolkit, library = sys.argv[1:]
 os.environ.update(ARCH="gfx942", FLYDSL_GPU_ARCH="gfx942", FLYDSL_RUNTIME_ENABLE_CACHE="0", ROCM_PATH=toolkit)
 sys.path[:0] = [site, str(Path(__file__).resolve().parents[1])]
 
-import flydsl.compiler as flyc  # noqa: E402
-import flydsl.expr as fx  # noqa: E402
-import torch  # noqa: E402
-
-import fake_hip  # noqa: E402
+import fake_hip
+import flydsl.compiler as flyc
+import flydsl.expr as fx
+import torch
 
 hip = fake_hip.FakeHip(library)
 # FlyDSL leaves the initialisation to torch, whose CPU build does not do it.
@@ -86,7 +85,8 @@ NUMBERS = [
     *(fx.Float16, fx.BFloat16, fx.Float32, fx.Float64, fx.Boolean),
 ]
 V = torch.empty(100)
-config = SimpleNamespace(first=-7, inner=SimpleNamespace(scale=2.5, count=2**35), flag=True, last=-1e-3)
+# The stub has plain counterparts of the structs; any object with the fields serves as well.
+config = stub_kinds.Config(first=-7, inner=SimpleNamespace(scale=2.5, count=2**35), flag=True, last=-1e-3)
 flydsl_config = kinds.Config(
     first=fx.Int8(-7),
     inner=kinds.Inner(scale=fx.Float32(2.5), count=fx.Int64(2**35)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floors for the cost of a call: limited-API functions that take the arguments of vector_add, read pointer, dtype, shape
-// and strides of each tensor by the cheapest route of its type, and return; and functions of no arguments.
+// Floors for the cost of a call: limited-API functions that take the arguments of vector_add, read pointer, dtype,
+// shape and strides of each tensor by the cheapest route of its type, and return; and functions of no arguments.
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rest of libamdhip64 that FlyDSL's engine is linked against: linked into the fake HIP for measurements, does nothing.
-// Weak, so that what the fake has already is taken from there.
+// The rest of libamdhip64 that FlyDSL's engine is linked against: linked into the fake HIP for measurements, does
+// nothing. Weak, so that what the fake has already is taken from there.
 
 #define STUB(name)                                                                                                     \
   __attribute__((weak)) int name(void);                                                                                \

@@ -28,7 +28,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "runtime")]
 
-import fake_hip
 import synthetic
 from synthetic import scalar
 
@@ -276,8 +275,7 @@ def memory() -> None:
 
 OURS = "import numpy as np\nfrom example_pkg.elementwise import vector_add\na = np.ones((20, 132), np.float32)\nvector_add(a, a, a)\n"
 THEIRS = (
-    "import torch, flydsl.expr as fx\nfrom flydsl_source import vector_add\n"
-    "a = torch.ones(20, 132)\nvector_add(a, a, a, fx.Stream(None))\n"
+    "import torch, flydsl.expr as fx\nfrom flydsl_source import vector_add\na = torch.ones(20, 132)\nvector_add(a, a, a, fx.Stream(None))\n"
 )
 TORCH = OURS.replace("import numpy as np\n", "import torch\n").replace("np.ones((20, 132), np.float32)", "torch.ones(20, 132)")
 

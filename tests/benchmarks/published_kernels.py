@@ -962,10 +962,10 @@ def run(wanted: list[Kernel], root: Path, options: argparse.Namespace) -> int:
 
 
 def explain(text: str) -> str:
-    """Return the end of a build's output from its last error on."""
+    """Return what flydsl-build says at the end, without what setuptools said before."""
     lines = text.rstrip().splitlines()
-    starts = [index for index, line in enumerate(lines) if "Error" in line and not line.startswith(" ")]
-    return "\n".join(lines[starts[-1] if starts else -30 :][:40])
+    starts = [index for index, line in enumerate(lines) if line.startswith(("flydsl-build: ", "Traceback"))]
+    return "\n".join(line[:300] for line in lines[starts[-1] if starts else -30 :][:40])
 
 
 def together(works: list[Kernel], root: Path, options: argparse.Namespace) -> int:

@@ -280,8 +280,7 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"dump_ir": "x"}, '-C dump_ir: unknown config setting\n    -> Did you mean "dump-ir"?'),
         (
             {"zzz": ""},
-            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, jobs, lld, load, rocm-path, "
-            "timeout, verbose.",
+            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, jobs, lld, load, rocm-path, timeout, verbose.",
         ),
         ({"archs": ""}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": [" ", ","]}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),

@@ -120,7 +120,7 @@ def test_as_an_object(table: Any) -> None:
     assert callable(bound)
     assert "cannot pickle" in refused(TypeError, pickle.dumps, bound)
     assert "cannot pickle" in refused(TypeError, copy.deepcopy, bound)
-    import inspect  # noqa: PLC0415
+    import inspect
 
     assert str(inspect.signature(bound.update)) == "(**arguments)"
     assert str(inspect.signature(table.static.bind)) == "(*args, **kwargs)"

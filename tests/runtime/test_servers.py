@@ -81,7 +81,7 @@ def test_streams_like_those_of_torch(table: Any, hip: FakeHip) -> None:
 
 
 def current(hip: FakeHip) -> int:
-    import ctypes  # noqa: PLC0415
+    import ctypes
 
     value = ctypes.c_int()
     assert hip._library.hipGetDevice(ctypes.byref(value)) == 0
@@ -90,7 +90,7 @@ def current(hip: FakeHip) -> int:
 
 @pytest.mark.parametrize("failing", ["hipModuleLaunchKernel", "hipSetDevice", "hipModuleLoadData", "hipModuleGetFunction"])
 def test_current_device_after_an_error(package: Package, hip: FakeHip, runtime: Any, failing: str) -> None:
-    import importlib  # noqa: PLC0415
+    import importlib
 
     name = "errors_" + failing.lower()
     launcher = {"name": "f", "parameters": {"A": {}}, "specializations": [{"arguments": {"A": tensor("f32", ["?", "?"])}}]}
@@ -218,7 +218,14 @@ def test_numpy_is_read_as_its_buffer_is(table: Any, hip: FakeHip) -> None:
     class Sub(np.ndarray[Any, Any]):  # read through the buffer protocol
         pass
 
-    for dtype, launcher in (("i4", table.cube), ("i8", table.cube), ("f2", table.cube), ("?", table.cube), ("M8[s]", table.cube), ("V4", table.cube)):
+    for dtype, launcher in (
+        ("i4", table.cube),
+        ("i8", table.cube),
+        ("f2", table.cube),
+        ("?", table.cube),
+        ("M8[s]", table.cube),
+        ("V4", table.cube),
+    ):
         for array in (np.zeros((4, 5, 6), dtype), np.zeros((4, 5, 6), dtype)[::2, :, ::3], np.zeros((3, 5), dtype)):
             results = []
             for given in (array, array.view(Sub)):
@@ -240,7 +247,9 @@ def test_read_only_arrays(table: Any, hip: FakeHip) -> None:
 
 # ---- the driver library ----------------------------------------------------------------------------------------------
 
-WHICH = "import fake_kernels.table as m\nm.scalar_i32(1)\nprint(*sorted({l.split()[-1] for l in open('/proc/self/maps') if 'amdhip64' in l}))"
+WHICH = (
+    "import fake_kernels.table as m\nm.scalar_i32(1)\nprint(*sorted({l.split()[-1] for l in open('/proc/self/maps') if 'amdhip64' in l}))"
+)
 
 
 def test_order_of_resolution(run_python: Any, tmp_path: Path, package: Package) -> None:
@@ -273,10 +282,15 @@ def test_order_of_resolution(run_python: Any, tmp_path: Path, package: Package) 
         (folder / soname).unlink()
 
 
-@pytest.mark.parametrize(("soname", "defines"), [("libamdhip64.so.5", ("FAKE_HIP_OLD",)), ("libamdhip64.so.6", ()), ("libamdhip64.so.7", ())])
+@pytest.mark.parametrize(
+    ("soname", "defines"), [("libamdhip64.so.5", ("FAKE_HIP_OLD",)), ("libamdhip64.so.6", ()), ("libamdhip64.so.7", ())]
+)
 def test_releases_of_hip(run_python: Any, tmp_path: Path, soname: str, defines: tuple[str, ...]) -> None:
     fake_hip.build(tmp_path, *defines, soname=soname)
-    script = ADD + "print(m.__flydsl__.capability(1).target)\nprint(*{l.split('/')[-1].strip() for l in open('/proc/self/maps') if 'amdhip64' in l})"
+    script = (
+        ADD
+        + "print(m.__flydsl__.capability(1).target)\nprint(*{l.split('/')[-1].strip() for l in open('/proc/self/maps') if 'amdhip64' in l})"
+    )
     assert run_call(run_python, script, hip=tmp_path) == ["gfx1100", soname]
 
 
@@ -308,13 +322,15 @@ def test_no_memory_grows(run_python: Any) -> None:
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_no_block_is_lost(package: Package, hip_library: Path) -> None:
     """What is in use at the end does not depend on how often something was done: not one allocation is lost."""
-    script = ADD + (
+    # Without numpy, whose import takes most of a minute here.
+    script = (
+        "import fake_kernels.table as m\na = memoryview(bytearray(24)).cast('f', (2, 3))\nm.vector_add(a, a, a)\n"
         "import sys, gc, os\n"
         "for _ in range({}):\n"
         "    m.vector_add(a, a, C=a); m.vector_add(**{{'A': a, 'B': a, 'C': a}})\n"
         "    bound = m.vector_add.bind(a, a, a); bound(); bound.update(A=a); bound()\n"
-        "    m.__flydsl__.reinitialize(); m.choose(a[0]); m.build(16, tile=(1, 2))\n"
-        "    for bad in ((a, a), (a, a, a[0]), (a, a, 'x'), (a, a, a, 'stream')):\n"
+        "    m.__flydsl__.reinitialize();  m.build(16, tile=(1, 2))\n"
+        "    for bad in ((a, a), (a, a, memoryview(b'abc')), (a, a, 'x'), (a, a, a, 'stream')):\n"
         "        try: m.vector_add(*bad)\n"
         "        except (TypeError, ValueError): pass\n"
         "        else: raise SystemError\n"
@@ -337,5 +353,5 @@ def test_no_block_is_lost(package: Package, hip_library: Path) -> None:
         (line,) = [line for line in done.stderr.splitlines() if "in use at exit" in line]
         return int(line.split(" in ")[-1].split()[0].replace(",", ""))
 
-    few, many = blocks(50), blocks(250)
-    assert many - few < 50  # one block lost in a round would be 200 more; interned numbers and the like differ by a few
+    few, many = blocks(20), blocks(120)
+    assert many - few < 50  # one block lost in a round would be 100 more; interned numbers and the like differ by a few

@@ -43,8 +43,8 @@ def main(arguments: list[str]) -> int:
     own = build_own_wheel(python, ROOT / "dist")
     pip_install(python, "--force-reinstall", "--no-deps", str(own))
     environ = {**os.environ, "FLYDSL_BUILD_TEST_WHEEL": str(own)}
-    # pytest must see the installed package, native part included, and not the folder it was built from.
-    command = [str(python), "-m", "pytest", "--import-mode=importlib", *(arguments or ["tests"])]
+    # Not `python -m pytest`, which puts this folder on the path: the tests are for the installed package, native part included.
+    command = [str(python.with_name("pytest")), *(arguments or ["tests"])]
     return subprocess.run(command, check=False, cwd=ROOT, env=environ).returncode
 
 

@@ -347,7 +347,7 @@ ATTENTION = [
         archs=CDNA,
         params={"num_heads": 8, "head_dim": 128, "causal": True, "dtype_str": ["f16", "bf16"], "block_m": 128, "path_tag": "N32"},
         args={**all_of("Q K V O LSE CuSeqQ CuSeqKv BlockTable", FLAT)},
-        options=FMHA_OPTIONS,
+        options=FMHA_OPTIONS | {"gfx942": {"llvm-options": {"amdgpu-expert-scheduling-mode": True}}},
         pick="closure launch_flash_attn_generic",
     ),
     Kernel(

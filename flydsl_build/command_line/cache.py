@@ -57,7 +57,11 @@ def _folder(arguments: argparse.Namespace) -> CacheFolder:
         raise BuildError(
             Fault(where="cache", what="platformdirs is not installed, so no folder is known", fix="name it: --cache-dir DIR")
         ) from None
-    return CacheFolder(folder, limit=settings.cache_size, say=lambda text: sys.stderr.write(f"flydsl-build: {text}\n"))
+    return CacheFolder(folder, limit=settings.cache_size, say=_say)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"flydsl-build: {text}\n")
 
 
 def _info(arguments: argparse.Namespace) -> int:

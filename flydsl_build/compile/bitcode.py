@@ -651,7 +651,7 @@ class _Resolver:
             linkage=_LINKAGES.get(_at(record, 5), "external"),
             address_space=space,
             # The writer leaves out the fields from here on if all have their usual values.
-            externally_initialized=len(record.operands) > 11 and record.operands[11] != 0,  # noqa: PLR2004
+            externally_initialized=len(record.operands) > 11 and record.operands[11] != 0,
             in_used=in_used,
             size=kind.size,
         )
@@ -801,7 +801,7 @@ def _target_cpu(operands: Sequence[int]) -> str | None:
             place += 2
         elif kind in (3, 4):
             key, place = _terminated(operands, place)
-            if kind == 4:  # noqa: PLR2004 - a key with a value
+            if kind == 4:
                 value, place = _terminated(operands, place)
                 if key == _TARGET_CPU:
                     return _text(value)

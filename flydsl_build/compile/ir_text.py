@@ -516,7 +516,7 @@ class _Reader:
         if name in self._open_types:
             # Reached again through a pointer to an array or a function.
             return self._layout.opaque(name)
-        if body is None or len(body) < 2 or body[0][1] != "type":  # noqa: PLR2004 - `type` and what it is
+        if body is None or len(body) < 2 or body[0][1] != "type":
             # LLVM takes a name that nothing defines for an opaque type.
             made = self._layout.opaque(name)
         elif body[1][1] == "opaque":

@@ -151,8 +151,8 @@ def map_code_object(file: str, target: str, facts: Mapping[str, Any]) -> memoryv
     CorruptFileError
         If anything differs from the manifest.
     """
-    from hashlib import sha256  # noqa: PLC0415 - an import of a lazy stub loads nothing
-    from mmap import ACCESS_READ, mmap  # noqa: PLC0415
+    from hashlib import sha256
+    from mmap import ACCESS_READ, mmap
 
     try:
         with open(file, "rb") as bundle:

@@ -135,7 +135,7 @@ def spell_argument(argument: Mapping[str, Any]) -> str:
         return f"ptr<{argument['dtype']}>{align}"
     dims = ", ".join(str(dim) for dim in argument["shape"])
     static = not any(isinstance(dim, str) for dim in argument["shape"])
-    short = static or len(argument["shape"]) < 2  # noqa: PLR2004 - one dynamic extent has no other stride to tell of
+    short = static or len(argument["shape"]) < 2
     if not (short and list(argument["strides"]) == _default_strides(argument["shape"])):
         dims += " : " + ", ".join(str(dim) for dim in argument["strides"])
     return f"{argument['dtype']}[{dims}]{align}"
@@ -183,7 +183,7 @@ class _Specialization:
                 tuple(self.dim(dim) for dim in argument.get("shape", ())),
                 tuple(self.dim(dim) for dim in argument.get("strides", ())),
                 argument.get("align", 1),
-                argument.get("stride_bits", 64) == 32,  # noqa: PLR2004 - a width in bits
+                argument.get("stride_bits", 64) == 32,
             )
         )
 

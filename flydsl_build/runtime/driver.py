@@ -41,7 +41,7 @@ def _package_folder(package: str) -> str | None:
     loaded = sys.modules.get(package)
     if loaded is not None and getattr(loaded, "__path__", None):
         return str(next(iter(loaded.__path__)))
-    from importlib.machinery import PathFinder  # noqa: PLC0415 - needed only where the driver is looked for
+    from importlib.machinery import PathFinder
 
     spec = PathFinder.find_spec(package)
     locations = list(spec.submodule_search_locations or ()) if spec is not None else []

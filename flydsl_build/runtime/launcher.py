@@ -25,7 +25,7 @@ class Specialization:
     __slots__ = ("arguments", "constexpr", "element", "name", "params", "targets")
 
     def __init__(self, entry: dict[str, Any]) -> None:
-        from .description import spell_argument  # noqa: PLC0415 - cold
+        from .description import spell_argument
 
         self.name: str = entry["name"]
         self.constexpr: dict[str, Any] = dict(entry["constexpr"])
@@ -90,7 +90,7 @@ def _doc(launcher: Any) -> str | None:
 
 
 def _signature(launcher: Any) -> Any:
-    from inspect import Parameter, Signature, signature  # noqa: PLC0415 - slow to import, and seldom asked for
+    from inspect import Parameter, Signature, signature
 
     wrapped = launcher.__dict__.get("__wrapped__")
     if wrapped is not None:

@@ -142,7 +142,7 @@ class ModuleHandle:
         return self._parsed
 
     def _read_manifest(self) -> dict[str, Any]:
-        from json import loads  # noqa: PLC0415 - an import of a lazy stub parses nothing
+        from json import loads
 
         data = self._read_checked(self._file, self._sha256, "the one in the package's Python module")
         try:
@@ -156,7 +156,7 @@ class ModuleHandle:
 
     @staticmethod
     def _read_checked(file: str, digest: str | None, whose: str) -> bytes:
-        from hashlib import sha256  # noqa: PLC0415
+        from hashlib import sha256
 
         try:
             with open(file, "rb") as stream:
@@ -182,7 +182,7 @@ class ModuleHandle:
 
     def struct(self, name: str, fields: tuple[str, ...]) -> type:
         """Make the plain counterpart of a FlyDSL struct of the source; for stubs."""
-        from .struct import make_struct  # noqa: PLC0415 - few modules have structs
+        from .struct import make_struct
 
         return make_struct(self.name, name, fields)
 
@@ -220,7 +220,7 @@ class ModuleHandle:
 
     def _describe(self, spelling: str) -> tuple[Any, ...]:
         """Serve the native launcher on its first call."""
-        from .description import describe_launcher  # noqa: PLC0415 - not for a process that calls nothing
+        from .description import describe_launcher
 
         entry, specializations = self._selected(spelling)
         return describe_launcher(entry, specializations, self._file)
@@ -338,7 +338,7 @@ class ModuleHandle:
         return device
 
     def _choose(self, target: str, device: int) -> str:
-        from .code_objects import choose_target, flags_fit  # noqa: PLC0415
+        from .code_objects import choose_target, flags_fit
 
         manifest = self.manifest
         chosen = choose_target(manifest["targets"], target)
@@ -371,7 +371,7 @@ class ModuleHandle:
                 if not units:
                     # Without this, init functions would count as run, and every call would find no kernel.
                     msg = f"{self.name}: no code object of the wheel is for {chosen} and {values}"
-                    raise LoadError(msg)
+                    raise LoadError(msg)  # noqa: TRY301 - the handler below undoes a load that failed anywhere
                 entries = tuple(self._entries(library, chosen, units))
                 self._initialize(units, device)
             except BaseException:
@@ -407,7 +407,7 @@ class ModuleHandle:
         return found
 
     def _load_unit(self, unit: dict[str, Any], chosen: str, where: str, units: list[_Unit]) -> None:
-        from .code_objects import map_code_object  # noqa: PLC0415
+        from .code_objects import map_code_object
 
         file = self._path(unit["bundle"])
         facts = unit["code_objects"][chosen]

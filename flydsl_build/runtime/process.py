@@ -94,7 +94,7 @@ def take_turn(module: object, device: int, name: str, done: Callable[[], bool], 
     process = _process()
     with process.driver_lock:
         if process.condition is None:
-            from threading import Condition  # noqa: PLC0415 - not for a process that never loads anything
+            from threading import Condition
 
             process.condition = Condition()
     condition = process.condition

@@ -31,7 +31,7 @@ TARGET = "gfx942"
 ROUNDS = 7
 MODULES = 8
 COLUMNS = (2048, 4096, 8192, 16384)
-JOBS = 2000
+JOBS = int(os.environ.get("JOBS", "2000"))
 
 NO_TORCH = """
 import importlib.util
@@ -114,7 +114,7 @@ for module in modules:
         launcher = build(count)
         function, _ = flydsl_adapter.jit_function._unwrap_jit_function(launcher)
         annotations = flydsl_adapter.signature_of(launcher).parameters
-        tensor = parse_argument(f"f32[M, {count}]")
+        tensor = parse_argument(f"f32[M, {count}]", where="benchmark")
         arguments = {name: flydsl_adapter.make_argument(tensor, annotations[name].annotation) for name in ("X", "Out")}
         function._compile_only(**arguments, rows=flydsl.expr.Int32(1), stream=flydsl.expr.Stream(None))
         seconds += time.perf_counter() - started

@@ -232,7 +232,7 @@ class Package:
         shutil.copy(native, runtime / "_native.abi3.so")
         (self.root / "__init__.py").write_text("")
 
-    def write_module(  # noqa: PLR0913 - a test sets one or two
+    def write_module(
         self,
         module: str,
         launchers: list[dict[str, Any]],

@@ -11,7 +11,7 @@ import pickle
 import struct
 import weakref
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -342,7 +342,7 @@ def test_cuda_array_interface(table: Any, hip: FakeHip) -> None:
 def test_extension_dtypes_of_numpy(table: Any, hip: FakeHip) -> None:
     # What ml_dtypes makes: no buffer, a void typestr, and a dtype with a name.
     class Array:
-        __array_interface__ = {"shape": (4,), "strides": None, "typestr": "<V1", "data": (0x40, False), "version": 3}
+        __array_interface__: ClassVar = {"shape": (4,), "strides": None, "typestr": "<V1", "data": (0x40, False), "version": 3}
         dtype = SimpleNamespace(name="float8_e4m3fn")
 
     table.narrow(Array())
@@ -426,7 +426,7 @@ def test_binding_errors(table: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 def test_kinds_of_parameters(table: Any, hip: FakeHip) -> None:
     table.only(1, b=2, d=3)
     assert launched(hip)["args"] == [struct.pack("<i", value).hex() for value in (1, 2, 7, 3)]
-    table.only(1, **{"".join(["", "b"]): 2, "".join("d"): 3, "c": 4})
+    table.only(1, **{"".join("b"): 2, "".join("d"): 3, "c": 4})
     assert launched(hip)["args"] == [struct.pack("<i", value).hex() for value in (1, 2, 4, 3)]
     assert "positional-only arguments passed as keyword arguments: 'a'" in refused(TypeError, table.only, a=1, b=2, d=3)
     assert refused(TypeError, table.only, 1, 2) == "only() missing 1 required keyword-only argument: 'd'"
@@ -445,8 +445,8 @@ def test_introspection(table: Any) -> None:
     assert callable(launcher)
     launcher.note = 5
     assert launcher.note == 5
-    import functools  # noqa: PLC0415
-    import pydoc  # noqa: PLC0415
+    import functools
+    import pydoc
 
     assert "Add." in pydoc.render_doc(launcher)
     assert functools.wraps(launcher)(lambda: None).__name__ == "vector_add"

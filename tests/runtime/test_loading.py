@@ -48,7 +48,7 @@ def fresh(package: Package, hip: FakeHip, request: pytest.FixtureRequest) -> Ite
 
 def on_device(device: int, kind: int = 10) -> OnlyDlpack:
     """A tensor that says it is on a GPU."""
-    import ctypes  # noqa: PLC0415
+    import ctypes
 
     class Producer(OnlyDlpack):
         def __dlpack__(self, **kwargs: Any) -> Any:
@@ -374,7 +374,7 @@ def test_log(fresh: Any, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def files(module: Any) -> dict[str, Path]:
-    from pathlib import Path  # noqa: PLC0415
+    from pathlib import Path
 
     stem = module.__flydsl__._file.removesuffix(".json")
     return {"manifest": Path(f"{stem}.json"), "bundle": Path(f"{stem}.hipfb"), "library": Path(f"{stem}.launchers.so")}
@@ -467,7 +467,7 @@ def test_slot_sizes_are_checked(fresh: Any, runtime: Any) -> None:
 
 def test_code_object_that_is_none(package: Package, runtime: Any, tmp_path: Path) -> None:
     code_objects = importlib.import_module(f"{runtime.__name__}.code_objects")
-    from synthetic import bundle  # noqa: PLC0415
+    from synthetic import bundle
 
     good = code_object("gfx942", {"k": [8]})
     for image, text in {
@@ -522,7 +522,7 @@ class TestImport:
         ]
         for module, env in {"table": {}, "eager": {"FLYDSL_BUILD_LOAD": "lazy"}}.items():
             new, mapped = self.check(run_python, script.format(module), **env)
-            assert eval(new) == sorted([*expected, f"fake_kernels.{module}"])  # noqa: S307
+            assert eval(new) == sorted([*expected, f"fake_kernels.{module}"])
             assert mapped == "False"
 
     def test_mode_of_the_environment(self, run_python: Any) -> None:

@@ -702,7 +702,7 @@ class _MessagePack:
         self.at += size
         return part
 
-    def value(self, depth: int) -> _Value:
+    def value(self, depth: int) -> _Value:  # noqa: C901, PLR0911 - one line a MessagePack type
         if depth > _MAX_DEPTH:
             msg = f"the metadata is nested more than {_MAX_DEPTH} deep"
             raise ElfError(msg)

@@ -784,7 +784,7 @@ class _Writer:
             case None | bool() | int() | str():
                 return value
             case float():
-                if value != value or value in {float("inf"), float("-inf")}:
+                if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN
                     what = f"{value} has no form in JSON"
                     raise ManifestError(Fault(where=f"{self.where}: {path}", what=what, fix="use a finite number"))
                 return value
@@ -886,7 +886,7 @@ class _JsonReader:
                 self.check("relative path", key, f"{path} (key)")
                 self.check("sha256", digest, _join(path, key))
 
-    def argument(self, value: object, path: str, depth: int = 0) -> Any:
+    def argument(self, value: object, path: str, depth: int = 0) -> Any:  # noqa: PLR0911 - one line a kind
         if not isinstance(value, dict):
             return self.wrong(value, path, "an argument type")
         if depth > _MAX_DEPTH:

@@ -112,7 +112,7 @@ def write_bundle(objects: Mapping[str, bytes], *, where: str = "offload bundle")
     return OffloadBundle(data=bytes(data), entries=entries)
 
 
-def read_bundle(data: bytes, *, where: str = "offload bundle") -> OffloadBundle:
+def read_bundle(data: bytes, *, where: str = "offload bundle") -> OffloadBundle:  # noqa: C901, PLR0912 - a list of checks
     """Read the entry table of an uncompressed bundle.
 
     Parameters

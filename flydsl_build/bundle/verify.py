@@ -31,14 +31,14 @@ _KEEP_GLOBAL: Final = (
 )
 
 
-def verify_code_object(
+def verify_code_object(  # noqa: PLR0913 - each is one thing to compare with
     data: bytes,
     *,
     where: str,
     target: str,
     e_flags: int,
     kernels: Mapping[str, Sequence[int]],
-    globals: Mapping[str, int | None] | None = None,
+    globals: Mapping[str, int | None] | None = None,  # noqa: A002 - the manifest's word
 ) -> list[Fault]:
     """Check one code object against what was asked for.
 

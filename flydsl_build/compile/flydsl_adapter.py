@@ -167,7 +167,7 @@ class Lowered:
     hints: dict[str, Any] = field(default_factory=dict)
 
 
-def lower(
+def lower(  # noqa: PLR0913 - each is one thing FlyDSL is told
     launcher: Any,
     arguments: dict[str, Any],
     hints: dict[str, Any],

@@ -36,7 +36,7 @@ __all__ = [
 complete_type()
 
 
-def attach(
+def attach(  # noqa: PLR0913 - what a stub says
     module_name: str, stub_file: str, manifest_file: str, manifest_sha256: str | None, *, archs: tuple[str, ...], load: str
 ) -> ModuleHandle:
     """Make the handle of a stub. Nothing is read and nothing is loaded until `on_import()`, a call or a question.

@@ -351,7 +351,7 @@ def start(place: Place, restrict: Callable[[], None] | None = None, **env: str) 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=restrict,
+        preexec_fn=restrict,  # noqa: PLW1509 - no threads here
     )
 
 

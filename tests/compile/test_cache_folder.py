@@ -58,7 +58,7 @@ def test_round_trip(folder: Opened) -> None:
     assert folder.folder.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:4] + b"\xff" + data[5:]])
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda _: b"", lambda data: data[:4] + b"\xff" + data[5:]])
 @pytest.mark.parametrize("kind", ["blobs", "requests"])
 def test_damage_is_found_and_removed(folder: Opened, kind: str, damage: Any) -> None:
     digest = folder.add_blob(b"some machine code")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         A code object or the launcher library is not what was asked for, or the targets disagree about a launcher.
     """
     faults = FaultCollector()
+    results = _with_one_init_a_unit(results)
     units = _units(module, results, placement, output, faults)
     library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.so", faults)
     faults.raise_if_any(VerifyError)
@@ -139,6 +140,33 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     )
 
 
+def _with_one_init_a_unit(results: Sequence[JobResult]) -> list[JobResult]:
+    """Rename groups whose init functions or globals differ between targets: a unit has one list of each.
+
+    They differ where an option, an axis or a list of targets puts an extern's caller into another group, or where a kernel
+    calls an extern on some targets only.
+    """
+    seen: dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+    renamed = []
+    for result in results:
+        names: dict[str, str] = {}
+        for built in result.code_objects:
+            kinds = seen.setdefault(built.group, [])
+            kind = (built.init, built.globals)
+            if kind not in kinds:
+                kinds.append(kind)
+            position = kinds.index(kind)
+            names[built.group] = built.group if position == 0 else f"{built.group}-{position + 1}"
+        renamed.append(
+            replace(
+                result,
+                code_objects=tuple(replace(one, group=names[one.group]) for one in result.code_objects),
+                specializations=tuple(replace(one, group=names[one.group]) for one in result.specializations),
+            )
+        )
+    return renamed
+
+
 def _units(module: str, results: Sequence[JobResult], placement: Placement, output: Path, faults: FaultCollector) -> dict[str, Unit]:
     codes: dict[str, dict[str, bytes]] = {}
     made: dict[str, CodeObjectBuild] = {}
@@ -157,14 +185,7 @@ def _units(module: str, results: Sequence[JobResult], placement: Placement, outp
                 )
             )
             codes.setdefault(built.group, {})[result.target] = data
-            first = made.setdefault(built.group, built)
-            for what in ("init", "globals"):
-                if getattr(built, what) != getattr(first, what):
-                    faults.add(
-                        f"{module}, {result.target}",
-                        f"the {what} of its externs differ between targets: {getattr(first, what)} and {getattr(built, what)}",
-                        "call the same externs on every target, or declare the module's kernels for fewer targets",
-                    )
+            made.setdefault(built.group, built)
     faults.raise_if_any(VerifyError)
     units = {}
     for name, objects in codes.items():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ _SCRUBBED = ("FLYDSL_", "HSA_OVERRIDE_GFX_VERSION", "LLVM_GFX1250_", "MLIR_", "C
 _OWN_PREFIX = "FLYDSL_BUILD_"
 
 
+@functools.cache
 def is_scrubbed(name: str) -> bool:
     """Tell whether compile processes do not see a variable of the build's environment."""
     if name.startswith(_OWN_PREFIX):

@@ -626,9 +626,13 @@ def _axes_of(one: _Traced) -> set[str]:
 
 
 def _group_key(target: str, hints: dict[str, Any], options: CompileOptions) -> str:
-    """Name what keeps specializations apart: options that the back end takes for a whole module."""
+    """Name what keeps specializations apart: options that the back end takes for a whole module.
+
+    Only what differs from FlyDSL's own choice counts, so that the same options have the same name for every target.
+    """
+    plain = flydsl_adapter.attach_fragment(target, {}, CompileOptions(), ()).split()
     key = {
-        "attach": flydsl_adapter.attach_fragment(target, hints, options, ()),
+        "attach": [word for word in flydsl_adapter.attach_fragment(target, hints, options, ()).split() if word not in plain],
         "llvm": hints.get("llvm_options") or {},
         "debug": bool(options.debug_lines),
     }
@@ -643,9 +647,11 @@ def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[li
         axes = tuple((name, value) for name, value in job.axes if name in _axes_of(one))
         groups.setdefault((key, axes), []).append(one)
     objects, built = [], []
+    keys = [key for key, _ in groups]
+    base = plain if plain in keys else keys[0]
     for (key, axes), members in groups.items():
         words = [f"{name}-{value}" for name, value in axes]
-        if key != plain:
+        if key != base:
             words.append("opt-" + hashlib.sha256(key.encode()).hexdigest()[:8])
         group = "_".join(words) or "main"
         device, joined = _join_group(members, job)
@@ -672,12 +678,18 @@ def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[li
 
 def _join_group(members: list[_Traced], job: Job) -> tuple[ir.Module, list[_Joined]]:
     """Split each member into device and host code; return the device code of all in one module, and each with its host entry."""
-    devices: list[tuple[str, ir.Module]] = []
+    # Parsed once: what is left when the kernels are taken out is the host code.
+    parts = [(one.specialization.name, ir.Module.parse(one.lowered.text)) for one in members]
+    try:
+        joined = device_module.join_gpu_modules(parts)
+    except device_module.SymbolConflictError as error:
+        raise _FaultError(
+            Fault(where=f"{members[0].specialization.module}, {job.target}", what=str(error), fix="declare the extern alike everywhere")
+        ) from None
     hosts: list[host_launcher.HostEntry] = []
-    for one in members:
-        devices.append((one.specialization.name, ir.Module.parse(one.lowered.text)))
+    for one, (_, part) in zip(members, parts, strict=True):
         try:
-            hosts.append(host_launcher.lower_launcher(ir.Module.parse(one.lowered.text), one.lowered.function))
+            hosts.append(host_launcher.lower_launcher(part, one.lowered.function))
         except host_launcher.UnsupportedLaunchError as error:
             raise _FaultError(
                 Fault(
@@ -686,12 +698,6 @@ def _join_group(members: list[_Traced], job: Job) -> tuple[ir.Module, list[_Join
                     fix="write the launch without it",
                 )
             ) from None
-    try:
-        joined = device_module.join_gpu_modules(devices)
-    except device_module.SymbolConflictError as error:
-        raise _FaultError(
-            Fault(where=f"{members[0].specialization.module}, {job.target}", what=str(error), fix="declare the extern alike everywhere")
-        ) from None
     return joined.module, [
         _Joined(traced=one, host=host, kernels=kernels) for one, host, kernels in zip(members, hosts, joined.kernel_names, strict=True)
     ]

@@ -153,7 +153,16 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         "structs": [_struct(one) for one in structs],
         "has_named_tuple": any(one.bases == "_NamedTuple" for function in functions for one in function.classes),
     }
-    environment = jinja2.Environment(
+    stub, interface = (_environment().get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
+    for text in (stub, interface):
+        ast.parse(text)
+    return stub, interface
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """Return the templates; they are compiled once, for all modules of a build."""
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(template_folder()),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # noqa: S701 - the output is Python, and nothing unchecked gets into it
@@ -161,10 +170,6 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    stub, interface = (environment.get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
-    for text in (stub, interface):
-        ast.parse(text)
-    return stub, interface
 
 
 def template_folder() -> Path:

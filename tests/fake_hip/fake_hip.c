@@ -228,6 +228,7 @@ int hipGetDeviceProperties(void *out, int device) {
 
 static const char *const generics[][8] = {
     {"gfx9-4-generic", "gfx942", "gfx950"},
+    {"gfx10-3-generic", "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"},
     {"gfx11-generic", "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"},
     {"gfx12-generic", "gfx1200", "gfx1201"},
 };

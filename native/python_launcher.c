@@ -288,8 +288,9 @@ static enum outcome read_field(const struct call *call, const struct fdr_argumen
   return outcome;
 }
 
-// Compares the constexpr parameters and types with the values that the specialization was compiled for.
-static enum outcome check_constants(const struct call *call, const struct specialization *specialization) {
+// Compares the constexpr parameters and types with the values that the specialization was compiled for. Quiet: another
+// one may fit, so no text is made of a difference.
+static enum outcome check_constants(const struct call *call, const struct specialization *specialization, bool quiet) {
   for (int i = 0; i < specialization->constant_count; i++) {
     const struct constant *constant = &specialization->constants[i];
     PyObject *given = call->bound[constant->parameter];
@@ -305,6 +306,9 @@ static enum outcome check_constants(const struct call *call, const struct specia
       if (equal < 0) {
         return RAISED;
       }
+    }
+    if (!equal && quiet) {
+      return MISFIT;
     }
     if (!equal) {
       PyObject *text = PyUnicode_FromFormat("constexpr %U is %R, not %R",
@@ -323,7 +327,7 @@ static enum outcome check_constants(const struct call *call, const struct specia
 }
 
 static enum outcome fit(const struct call *call, const struct specialization *specialization, bool quiet) {
-  enum outcome outcome = specialization->constant_count ? check_constants(call, specialization) : DONE;
+  enum outcome outcome = specialization->constant_count ? check_constants(call, specialization, quiet) : DONE;
   const struct fdr_argument *argument = specialization->table.arguments;
   const struct source *source = specialization->sources;
   struct fdr_value *value = call->values;

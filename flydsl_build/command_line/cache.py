@@ -46,9 +46,10 @@ def _folder(arguments: argparse.Namespace) -> CacheFolder:
     from flydsl_build.config.settings import Settings, read_settings
 
     here = Path.cwd()
-    if (here / "pyproject.toml").is_file():
+    try:
         settings = read_settings(here, {}, os.environ, need_archs=False)
-    else:
+    except BuildError:
+        # There is no project here, or none that could be built.
         given = os.environ.get("FLYDSL_BUILD_CACHE_DIR")
         settings = Settings(project_dir=here, cache_dir=here / given if given else None)
     try:

@@ -284,13 +284,12 @@ class CacheFolder:
 
     def prune(self, limit: int | None = None) -> int:
         """Remove what no record refers to, what killed processes left, and what is over the limit; return the bytes removed."""
-        removed = 0
         for one in self._files("locks"):
             lock = self.try_lock(Path(one.path).name)
             if lock is not None:
                 with lock:
                     self._unlink(one)
-        return removed + self._evict(self.limit if limit is None else limit, garbage_before=None)
+        return self._evict(self.limit if limit is None else limit, garbage_before=None)
 
     def _evict(self, limit: int, *, garbage_before: int | None) -> int:
         """Remove records, least recently used first, and the blobs that no record is left to refer to.

@@ -13,6 +13,7 @@ from pathlib import Path
 __all__ = ["available_memory", "peak_memory", "resident_memory"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def available_memory() -> int:
@@ -42,7 +43,7 @@ def _left_in_group() -> int:
     """Return what this process's control group and those around it leave: https://docs.kernel.org/admin-guide/cgroup-v2.html."""
     left = sys.maxsize
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers and "memory" not in controllers.split(","):
                 continue

@@ -8,6 +8,7 @@ each is either checked to be what it must be, or written as a literal that reads
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import keyword
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ TARGET = "gfx942"
 ROUNDS = 7
 MODULES = 8
 COLUMNS = (2048, 4096, 8192, 16384)
-JOBS = int(os.environ.get("JOBS", "2000"))
+JOBS = 2000
 
 NO_TORCH = """
 import importlib.util

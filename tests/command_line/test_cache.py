@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`flydsl-build cache`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flydsl_build.compile.cache_folder import CacheFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROJECT = '[tool.flydsl-build]\ncache-dir = "own"\ncache-size = "1 MB"\n[tool.flydsl-build.kernels."m:f"]\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of builds in the current folder; it has two entries of 1000 bytes, the second used last."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLYDSL_BUILD_CACHE_DIR", "kept")
+    for number in (1, 2):
+        cache = CacheFolder(tmp_path / "kept", limit=10**9, say=pytest.fail)
+        cache.set_record("requests", str(number) * 64, [cache.add_blob(bytes([number]) * 1000)])
+    return tmp_path / "kept"
+
+
+def test_info(call: Any, folder: Path) -> None:
+    lines = call("cache", "info").out.splitlines()
+    assert lines == [f"folder   {folder}", "size     2.3 kB of at most 5.0 GB", "entries  2 jobs, 2 files"]
+    found = json.loads(call("cache", "info", "--json").out)
+    assert found == {"folder": str(folder), "size": 2266, "limit": 5 * 10**9, "jobs": 2, "files": 2, "garbage": 0}
+
+
+def test_prune(call: Any, folder: Path) -> None:
+    assert call("cache", "prune").out == "0 B removed, 2.3 kB left\n"
+    assert call("cache", "prune", "--size", "1.5 kB").out == "1.1 kB removed, 1.1 kB left\n"
+    assert [path.parent.name for path in (folder / "v1" / "requests").rglob("*") if path.is_file()] == ["22"]
+    assert call("cache", "prune", "--size", "0").out == "1.1 kB removed, 0 B left\n"
+
+
+def test_clear(call: Any, folder: Path) -> None:
+    assert call("cache", "clear").out == "2.3 kB removed\n"
+    assert call("cache", "info").out.splitlines()[1:] == ["size     0 B of at most 5.0 GB", "entries  0 jobs, 0 files"]
+    assert call("cache", "clear").out == "0 B removed\n"
+    assert folder.is_dir()
+
+
+def test_the_folder_of_a_project(call: Any, folder: Path) -> None:
+    (folder.parent / "pyproject.toml").write_text(PROJECT)
+    # The environment wins, as it does in a build.
+    assert json.loads(call("cache", "info", "--json").out)["folder"] == str(folder)
+    found = json.loads(call("cache", "info", "--json", "--cache-dir", "given").out)
+    assert (found["folder"], found["limit"], found["size"]) == ("given", 10**6, 0)
+
+
+def test_the_project_names_the_folder(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLYDSL_BUILD_CACHE_DIR")
+    (folder.parent / "pyproject.toml").write_text(PROJECT)
+    assert json.loads(call("cache", "info", "--json").out)["folder"] == str(folder.parent / "own")
+
+
+def test_another_project(call: Any, folder: Path) -> None:
+    (folder.parent / "pyproject.toml").write_text('[project]\nname = "without-kernels"\n')
+    assert json.loads(call("cache", "info", "--json").out)["folder"] == str(folder)
+
+
+def test_the_folder_of_the_user(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("platformdirs")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLYDSL_BUILD_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert json.loads(call("cache", "info", "--json").out)["folder"] == str(tmp_path / "xdg" / "flydsl-build")
+
+
+def test_a_size_that_is_none(call: Any, folder: Path) -> None:
+    answer = call("cache", "prune", "--size", "much")
+    assert (answer.status, answer.err) == (
+        1,
+        'flydsl-build: --size: found "much"\n    -> write a number of bytes above 0, or text such as "500 MB" or "5 GB"\n',
+    )
+    assert folder.is_dir()

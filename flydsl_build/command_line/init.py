@@ -127,7 +127,7 @@ def _checked(text: str, *, dry_run: bool) -> dict[str, object]:
     """Return the document; one that cannot be read, or has the table that is to be written already, is a fault."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise BuildError(Fault(where="pyproject.toml", what=str(error), fix="correct it first")) from None
     tool = document.get("tool")
     if not dry_run and isinstance(tool, dict) and "flydsl-build" in tool:
@@ -266,7 +266,7 @@ def _required(node: ast.FunctionDef) -> tuple[str, ...]:
 
 
 def _table(launchers: list[Launcher]) -> str:
-    lines = ["[tool.flydsl-build]", '# The gfx targets to build for; there is no default. archs = ["gfx942", "gfx950"]', ""]
+    lines = ["[tool.flydsl-build]", "# The gfx targets to build for; there is no default.", '# archs = ["gfx942", "gfx950"]', ""]
     for one in launchers:
         lines.append(f'[tool.flydsl-build.kernels."{one.module}:{one.attribute}"]')
         if one.params is not None:

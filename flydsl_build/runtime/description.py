@@ -240,8 +240,9 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
         described = []
         for index, specialization in specializations:
             made = _Specialization(positions, views)
-            for name, argument in specialization["arguments"].items():
-                made.add(name, (), argument)
+            # In the order of the signature, so that messages blame the later of two arguments that disagree.
+            for name in sorted(specialization["arguments"], key=positions.__getitem__):
+                made.add(name, (), specialization["arguments"][name])
             constants = tuple((positions[name], constant(name, value)) for name, value in specialization["constexpr"].items())
             constants += tuple((positions[name], _LEFT_OUT) for name in sorted(left_out.difference(specialization["constexpr"])))
             slots = tuple(made.slot(slot) for slot in specialization["slots"])

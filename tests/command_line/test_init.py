@@ -42,7 +42,8 @@ class Holder:
 PROJECT = '[project]\nname = "p"\nversion = "1"\n'
 TABLE = """\
 [tool.flydsl-build]
-# The gfx targets to build for; there is no default. archs = ["gfx942", "gfx950"]
+# The gfx targets to build for; there is no default.
+# archs = ["gfx942", "gfx950"]
 
 [tool.flydsl-build.kernels."pkg.mod:add"]
 # args = { A = "f32[M, N]", B = "f32[M, N]", alpha = "f32" }

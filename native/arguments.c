@@ -207,6 +207,9 @@ static enum fdr_code check_tensor(const struct check *check) {
     if (!fits_dim(names, index, &argument->shape[d], extent)) {
       return explain_dim(check, &argument->shape[d], "extent", d, extent);
     }
+    if (extent < 0) {
+      return wrong(check, FDR_VALUE, "extent %d is negative", d);
+    }
     if (extent > INT32_MAX) {
       return wrong(check, FDR_OVERFLOW, "extent %d does not fit in 32 bits", d);
     }

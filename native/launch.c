@@ -18,6 +18,10 @@ static inline bool has_block(const struct fdr_kernel *kernel, const int64_t conf
 // Says what is wrong with a launch that check_dims() refuses.
 static enum fdr_code explain_dims(struct fdb_call *call, const struct fdr_kernel *kernel, const int64_t config[10]) {
   const int64_t *grid = config, *block = config + 3, *cluster = config + 6;
+  bool wide = false; // such a block is what is wrong, whatever the grid is
+  for (int d = 0; d < 3; d++) {
+    wide |= block[d] > UINT16_MAX || block[d] > (int64_t)kernel->max_workgroup;
+  }
   for (int d = 0; d < 3; d++) {
     if (grid[d] < 0) {
       return refuse(call, kernel, "grid", grid, "is negative");
@@ -29,7 +33,7 @@ static enum fdr_code explain_dims(struct fdb_call *call, const struct fdr_kernel
       return refuse(call, kernel, "cluster", cluster, "is out of range");
     }
     // Both factors are below 2^32, so the product does not wrap.
-    if (block[d] > UINT16_MAX || grid[d] > UINT32_MAX || grid[d] * block[d] > UINT32_MAX) {
+    if (!wide && (grid[d] > UINT32_MAX || grid[d] * block[d] > UINT32_MAX)) {
       return refuse(call, kernel, "grid", grid, "times the block is more than 2^32 - 1 work-items in one dimension");
     }
   }

@@ -9,7 +9,8 @@
 
 static struct {
   PyObject *exchange_api, *dlpack, *dlpack_device, *cuda_array_interface, *array_interface, *max_version, *stream;
-  PyObject *cuda_stream, *cuda_stream_protocol, *value, *data_ptr, *data, *shape, *strides, *typestr, *dtype, *name;
+  PyObject *cuda_stream, *cuda_stream_protocol, *value, *data_ptr, *data, *shape, *strides, *typestr, *mask, *dtype,
+      *name;
   PyObject *version_kwargs, *version_stream_kwargs, *stream_kwargs;
   PyObject *empty;
 } names;
@@ -37,6 +38,7 @@ int prepare_argument_readers(void) {
       {&names.shape, "shape"},
       {&names.strides, "strides"},
       {&names.typestr, "typestr"},
+      {&names.mask, "mask"},
       {&names.dtype, "dtype"},
       {&names.name, "name"},
   };
@@ -59,6 +61,15 @@ static PyObject *optional_attribute(PyObject *object, PyObject *name) {
     PyErr_Clear();
   }
   return found;
+}
+
+// An item of what a producer returned. Where there is none, a TypeError with the text.
+static PyObject *item_of(PyObject *sequence, Py_ssize_t index, const char *otherwise) {
+  PyObject *item = PySequence_GetItem(sequence, index);
+  if (!item && (PyErr_ExceptionMatches(PyExc_IndexError) || PyErr_ExceptionMatches(PyExc_TypeError))) {
+    PyErr_SetString(PyExc_TypeError, otherwise);
+  }
+  return item;
 }
 
 // ---- routes, remembered for each type -------------------------------------------------------------------------------
@@ -236,6 +247,10 @@ static int complete_strides(struct tensor_view *view) {
   if (tensor->rank < 0 || tensor->rank > FDR_MAX_RANK) {
     return refuse_rank(tensor->rank);
   }
+  if (tensor->rank && !tensor->shape) {
+    PyErr_Format(PyExc_BufferError, "a tensor of rank %d without a shape", tensor->rank);
+    return -1;
+  }
   if (!tensor->strides) {
     tensor->strides = view->dims + FDR_MAX_RANK;
     int64_t stride = 1;
@@ -289,7 +304,7 @@ static int read_dlpack(PyObject *object, struct tensor_view *view) {
   if (method) {
     PyObject *device = PyObject_Call(method, names.empty, NULL);
     Py_DECREF(method);
-    PyObject *first = device ? PySequence_GetItem(device, 0) : NULL;
+    PyObject *first = device ? item_of(device, 0, "its __dlpack_device__ did not return (type, device)") : NULL;
     Py_XDECREF(device);
     long type = first ? PyLong_AsLong(first) : -1;
     Py_XDECREF(first);
@@ -421,6 +436,8 @@ static int read_buffer(PyObject *object, struct tensor_view *view) {
   int result = -1;
   if (buffer.ndim > FDR_MAX_RANK) {
     refuse_rank(buffer.ndim);
+  } else if (buffer.ndim && !buffer.shape) {
+    PyErr_Format(PyExc_BufferError, "its buffer has %d dimensions, but no shape", buffer.ndim);
   } else if (dtype_from_format(buffer.format ? buffer.format : "B", (size_t)buffer.itemsize, tensor) == 0) {
     tensor->data = buffer.buf;
     tensor->device_type = FDR_DL_CPU;
@@ -428,12 +445,12 @@ static int read_buffer(PyObject *object, struct tensor_view *view) {
     tensor->rank = buffer.ndim;
     tensor->byte_offset = 0;
     tensor->shape = view->dims;
-    tensor->strides = view->dims + FDR_MAX_RANK;
+    tensor->strides = buffer.strides ? view->dims + FDR_MAX_RANK : NULL; // ctypes has none, though it was asked
     for (int d = 0; d < buffer.ndim; d++) {
       view->dims[d] = buffer.shape[d];
-      view->dims[FDR_MAX_RANK + d] = buffer.strides[d];
+      view->dims[FDR_MAX_RANK + d] = buffer.strides ? buffer.strides[d] : 0;
     }
-    result = strides_from_bytes(view, (size_t)buffer.itemsize);
+    result = buffer.strides ? strides_from_bytes(view, (size_t)buffer.itemsize) : complete_strides(view);
   }
   // The object owns the memory, and the caller's reference keeps it for the call.
   PyBuffer_Release(&buffer);
@@ -482,15 +499,15 @@ static const struct {
     {"float8_e8m0fnu", FDR_DL_FLOAT8_E8M0FNU, 8},
 };
 
-static int dtype_from_name(PyObject *object, struct fdr_dltensor *tensor) {
-  PyObject *dtype = PyObject_GetAttr(object, names.dtype);
-  PyObject *name = dtype ? PyObject_GetAttr(dtype, names.name) : NULL;
+static int dtype_from_name(PyObject *object, const char *typestr, struct fdr_dltensor *tensor) {
+  PyObject *dtype = optional_attribute(object, names.dtype);
+  PyObject *name = dtype ? optional_attribute(dtype, names.name) : NULL;
   Py_XDECREF(dtype);
   PyObject *bytes = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8String(name) : NULL;
   Py_XDECREF(name);
   if (!bytes) {
     if (!PyErr_Occurred()) {
-      PyErr_SetString(PyExc_TypeError, "its dtype has no name");
+      PyErr_Format(PyExc_TypeError, "its elements have the typestr '%s', which is no dtype of a kernel", typestr);
     }
     return -1;
   }
@@ -550,7 +567,7 @@ static int read_typestr(PyObject *object, PyObject *typestr, struct fdr_dltensor
     *bytes = size;
     result = 0;
     if (!dtype_from_kind(kind, size, tensor)) {
-      result = dtype_from_name(object, tensor);
+      result = dtype_from_name(object, text, tensor);
     }
   }
   Py_DECREF(encoded);
@@ -571,6 +588,11 @@ static int read_interface(PyObject *object, PyObject *interface, int32_t device_
     if (!PyErr_Occurred()) {
       PyErr_SetString(PyExc_TypeError, "its array interface lacks data, shape or typestr");
     }
+    return -1;
+  }
+  PyObject *mask = PyDict_GetItemWithError(interface, names.mask);
+  if (mask && mask != Py_None) {
+    PyErr_SetString(PyExc_TypeError, "its array interface has a mask, which a kernel does not see");
     return -1;
   }
   size_t bytes;
@@ -722,7 +744,7 @@ static int read_stream_level(PyObject *object, uint64_t *stream, int depth) {
   if (method) {
     PyObject *pair = PyObject_Call(method, names.empty, NULL); // (version, handle)
     Py_DECREF(method);
-    handle = pair ? PySequence_GetItem(pair, 1) : NULL;
+    handle = pair ? item_of(pair, 1, "its __cuda_stream__ did not return (version, handle)") : NULL;
     Py_XDECREF(pair);
     result = handle ? handle_from_integer(handle, stream) : -1;
     Py_XDECREF(handle);
@@ -746,8 +768,12 @@ int read_stream(PyObject *object, uint64_t *stream) { return read_stream_level(o
 
 // ---- scalars --------------------------------------------------------------------------------------------------------
 
-// Leaves no exception behind: a scalar that does not fit one specialization may fit the next.
+// Leaves no exception behind: a scalar that does not fit one specialization may fit the next. What is not about its
+// type, such as a KeyboardInterrupt in its __index__, stays set.
 static enum fdr_code refuse_type(PyObject *object, uint32_t dtype, const char *label) {
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) {
+    return FDR_TYPE;
+  }
   PyErr_Clear();
   PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
   PyObject *name = type ? PyUnicode_AsUTF8String(type) : NULL;
@@ -805,6 +831,9 @@ static enum fdr_code read_bool(PyObject *object, uint32_t dtype, const char *lab
     Py_DECREF(index);
     *bits = (uint64_t)value;
     return value == 0 || value == 1 ? FDR_OK : refuse_range(object, dtype, label);
+  }
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
+    return FDR_TYPE;
   }
   PyErr_Clear();
   // numpy's bool is neither a Python bool nor an integer.

@@ -59,7 +59,7 @@ static inline int read_tensor(PyObject *object, struct tensor_view *view) {
     if (slot->to_dltensor(object, &view->tensor)) {
       return -1;
     }
-    if ((uint32_t)view->tensor.rank <= FDR_MAX_RANK && view->tensor.strides) {
+    if ((uint32_t)view->tensor.rank <= FDR_MAX_RANK && view->tensor.strides && view->tensor.shape) {
       return 0;
     }
   }
@@ -69,6 +69,7 @@ static inline int read_tensor(PyObject *object, struct tensor_view *view) {
 int read_pointer(PyObject *object, struct tensor_view *view);
 // The same for a stream.
 int read_stream(PyObject *object, uint64_t *stream);
+// Of a failure that is not the scalar's own, a Python exception is set.
 enum fdr_code read_scalar(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits);
 
 // ---- python_table.c: the description of a launcher, compiled --------------------------------------------------------

@@ -49,9 +49,51 @@ static PyObject *tuple_of(PyObject *const *items, int count) {
   return tuple;
 }
 
-static PyObject *keep_views(const struct call *call) {
-  PyObject *kept[2 * call->table->view_count + 1];
+// Of what was read as a buffer, a memoryview, because array.array and bytearray move their memory unless one is held.
+static int hold_buffers(const struct call *call, PyObject **held) {
   int count = 0;
+  const struct specialization *specialization = call->specialization;
+  for (uint32_t i = 0; i < specialization->table.argument_count; i++) {
+    const struct source *source = &specialization->sources[i];
+    const struct tensor_view *view = source->view < 0 ? NULL : &call->views[source->view];
+    if (!view || view->state != VIEW_TENSOR) {
+      continue;
+    }
+    PyObject *object = view->owner ? view->owner : call->bound[source->parameter];
+    const struct route_entry *slot = route_slot(Py_TYPE(object));
+    bool known = slot->type == Py_TYPE(object); // else another type took its place since
+    if ((known && slot->route != ROUTE_BUFFER) || !PyObject_CheckBuffer(object)) {
+      continue;
+    }
+    PyObject *memory = PyMemoryView_FromObject(object);
+    Py_buffer buffer;
+    if (!memory || PyObject_GetBuffer(memory, &buffer, PyBUF_FULL_RO) < 0) {
+      Py_XDECREF(memory); // it was read by its array interface
+      PyErr_Clear();
+      continue;
+    }
+    bool moved = known && buffer.buf != view->tensor.data;
+    PyBuffer_Release(&buffer);
+    held[count++] = memory;
+    if (moved) {
+      PyErr_Format(PyExc_BufferError, "%s(): argument %s was resized while it was being bound", call->self->name_text,
+                   specialization->table.arguments[i].label);
+      while (count) {
+        Py_DECREF(held[--count]);
+      }
+      return -1;
+    }
+  }
+  return count;
+}
+
+static PyObject *keep_views(const struct call *call) {
+  PyObject *kept[2 * call->table->view_count + call->specialization->table.argument_count + 1];
+  kept[0] = NULL;
+  int count = hold_buffers(call, kept), held = count;
+  if (count < 0) {
+    return NULL;
+  }
   for (int i = 0; i < call->table->view_count; i++) {
     const struct tensor_view *view = &call->views[i];
     if (view->state != VIEW_UNREAD && view->keep) {
@@ -61,7 +103,11 @@ static PyObject *keep_views(const struct call *call) {
       kept[count++] = view->owner;
     }
   }
-  return tuple_of(kept, count);
+  PyObject *tuple = tuple_of(kept, count);
+  while (held) {
+    Py_DECREF(kept[--held]);
+  }
+  return tuple;
 }
 
 // The block of a call that was prepared, copied to where it lasts. NULL with a Python exception.

@@ -3,6 +3,7 @@
 
 #include "python_binding.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -259,13 +260,41 @@ static enum outcome read_argument(const struct call *call, const struct fdr_argu
   case FDR_POINTER:
     return read_view(call, argument, source, object, value);
   case FDR_SCALAR:
-    return read_scalar(object, argument->dtype, argument->label, &value->bits) ? MISFIT : DONE;
+    if (LIKELY(read_scalar(object, argument->dtype, argument->label, &value->bits) == FDR_OK)) {
+      return DONE;
+    }
+    return PyErr_Occurred() ? RAISED : MISFIT;
   case FDR_STREAM: {
     int result = read_stream(object, &value->bits);
     return result ? raise_unreadable(call, argument, object, result) : DONE;
   }
   }
   return MISFIT;
+}
+
+// `object`, which is at `depth` inside the struct, lacks the next field of the path: another specialization may fit.
+static enum outcome refuse_struct(const struct call *call, const struct source *source, Py_ssize_t depth,
+                                  PyObject *object) {
+  PyErr_Clear();
+  PyObject *place = call->table->parameters[source->parameter].name;
+  Py_INCREF(place);
+  for (Py_ssize_t i = 0; place && i < depth; i++) {
+    PyObject *longer = PyUnicode_FromFormat("%U.%U", place, PyTuple_GetItem(source->path, i));
+    Py_DECREF(place);
+    place = longer;
+  }
+  PyObject *type = place ? PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__") : NULL;
+  PyObject *text = type ? PyUnicode_FromFormat("argument %U must have a field %U, got a value of type %S", place,
+                                               PyTuple_GetItem(source->path, depth), type)
+                        : NULL;
+  Py_XDECREF(place);
+  Py_XDECREF(type);
+  const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+  if (bytes) {
+    fdr_fail(FDR_TYPE, "%s", bytes);
+  }
+  Py_XDECREF(text);
+  return bytes ? MISFIT : RAISED;
 }
 
 static enum outcome read_field(const struct call *call, const struct fdr_argument *argument,
@@ -277,15 +306,80 @@ static enum outcome read_field(const struct call *call, const struct fdr_argumen
   Py_INCREF(object);
   for (Py_ssize_t i = 0; i < source->depth; i++) {
     PyObject *field = PyObject_GetAttr(object, PyTuple_GetItem(source->path, i));
-    Py_DECREF(object);
     if (!field) {
-      return RAISED;
+      enum outcome outcome =
+          PyErr_ExceptionMatches(PyExc_AttributeError) ? refuse_struct(call, source, i, object) : RAISED;
+      Py_DECREF(object);
+      return outcome;
     }
+    Py_DECREF(object);
     object = field;
   }
   enum outcome outcome = read_argument(call, argument, source, object, value);
   Py_DECREF(object);
   return outcome;
+}
+
+enum number { NO_NUMBER, BOOL, INTEGER, REAL };
+
+static enum number number_of(PyObject *object) {
+  if (PyBool_Check(object)) {
+    return BOOL;
+  }
+  if (PyLong_Check(object)) {
+    return INTEGER;
+  }
+  return PyFloat_Check(object) ? REAL : NO_NUMBER;
+}
+
+// Whether two equal values are also of one type: 1, 1.0 and True are equal in Python, and so are 0.0 and -0.0.
+static bool same_type(PyObject *given, PyObject *value) {
+  if (given == value) {
+    return true;
+  }
+  enum number number = number_of(given);
+  if (number != number_of(value)) {
+    return false;
+  }
+  if (number == REAL) {
+    return !signbit(PyFloat_AsDouble(given)) == !signbit(PyFloat_AsDouble(value));
+  }
+  if (PyTuple_Check(given) && PyTuple_Check(value)) {
+    Py_ssize_t size = PyTuple_Size(given);
+    bool same = size == PyTuple_Size(value);
+    for (Py_ssize_t i = 0; same && i < size; i++) {
+      same = same_type(PyTuple_GetItem(given, i), PyTuple_GetItem(value, i));
+    }
+    return same;
+  }
+  return true;
+}
+
+// Python's ==, but for values that have none, such as arrays: those are not equal to what a wheel was built for.
+static int equals(PyObject *given, PyObject *value) {
+  int equal = PyObject_RichCompareBool(given, value, Py_EQ);
+  if (equal < 0 && !PyErr_ExceptionMatches(PyExc_RecursionError) &&
+      (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError) ||
+       PyErr_ExceptionMatches(PyExc_RuntimeError))) { // torch's
+    PyErr_Clear();
+    equal = 0;
+  }
+  return equal;
+}
+
+// Whether some specialization was compiled for the very value, and not only for an equal one. -1: an exception.
+static int has_exactly(const struct launcher_table *table, int parameter, PyObject *given) {
+  int found = 0;
+  for (int i = 0; !found && i < table->specialization_count; i++) {
+    const struct specialization *specialization = &table->specializations[i];
+    for (int k = 0; !found && k < specialization->constant_count; k++) {
+      const struct constant *constant = &specialization->constants[k];
+      if (constant->parameter == parameter && same_type(given, constant->value)) {
+        found = equals(given, constant->value);
+      }
+    }
+  }
+  return found;
 }
 
 // Compares the constexpr parameters and types with the values that the specialization was compiled for. Quiet: another
@@ -294,7 +388,11 @@ static enum outcome check_constants(const struct call *call, const struct specia
   for (int i = 0; i < specialization->constant_count; i++) {
     const struct constant *constant = &specialization->constants[i];
     PyObject *given = call->bound[constant->parameter];
-    int equal = PyObject_RichCompareBool(given, constant->value, Py_EQ);
+    int equal = equals(given, constant->value);
+    if (equal > 0 && call->table->specialization_count > 1 && !same_type(given, constant->value)) {
+      int exactly = has_exactly(call->table, constant->parameter, given);
+      equal = exactly < 0 ? -1 : !exactly;
+    }
     if (equal < 0) {
       return RAISED;
     }

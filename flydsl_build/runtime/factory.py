@@ -47,7 +47,8 @@ def _find(factory: Factory, params: dict[str, Any], given: Collection[str]) -> t
     """Return what the factory made, or make it, for parameters of which `given` were not left to their defaults."""
     entry = factory.handle._entry(factory.__name__)  # noqa: SLF001
     built = entry["specializations"]
-    positions = tuple(position for position, one in enumerate(built) if _fits(one["params"], params, given))
+    fitting = [position for position, one in enumerate(built) if _fits(one["params"], params, given)]
+    positions = _prefer_same_types(built, fitting, params)
     if not positions:
         known = {name for one in built for name in one["params"]}
         asked = {name: value for name, value in params.items() if name in given or name in known}
@@ -144,13 +145,40 @@ def _fits(built: Mapping[str, Any], params: Mapping[str, Any], given: Collection
     return all(name in built for name in given) and all(name in params and _same(built[name], params[name]) for name in built)
 
 
+def _prefer_same_types(built: list[dict[str, Any]], fitting: list[int], params: Mapping[str, Any]) -> tuple[int, ...]:
+    """Leave out what was built for a value that only equals the given one (1, 1.0, True), where the very value was built."""
+    for name, value in params.items():
+        vague = {position for position in fitting if not _same_type(built[position]["params"].get(name, value), value)}
+        if vague and any(
+            _same(one["params"][name], value) and _same_type(one["params"][name], value) for one in built if name in one["params"]
+        ):
+            fitting = [position for position in fitting if position not in vague]
+    return tuple(fitting)
+
+
+def _same_type(built: Any, given: Any) -> bool:
+    """Say whether two equal values are also of one type, and zeros of one sign."""
+    if built is given:
+        return True
+    if isinstance(built, list | tuple) and isinstance(given, list | tuple):
+        return len(built) == len(given) and all(map(_same_type, built, given))
+    if isinstance(built, float) and isinstance(given, float):
+        return built != 0 or str(built)[0] == str(float(given))[0]
+    return all(isinstance(built, kind) == isinstance(given, kind) for kind in (bool, int, float))
+
+
 def _same(built: Any, given: Any) -> bool:
     """Say whether a value of the manifest is what was given for a parameter."""
     if isinstance(built, list):  # the manifest's spelling of a tuple
         return isinstance(given, list | tuple) and len(built) == len(given) and all(map(_same, built, given))
     if isinstance(given, type):  # a type of FlyDSL's, which the manifest has by its name
         return isinstance(built, str) and TYPE_NAMES.get(given.__name__) == built
-    return bool(built == given)
+    try:
+        return bool(built == given)
+    except RecursionError:
+        raise
+    except (ValueError, TypeError, RuntimeError):  # an array, of which no truth is known
+        return False
 
 
 def _spell(name: str, params: Mapping[str, Any]) -> str:
@@ -220,4 +248,7 @@ def _toml(value: Any) -> str | None:
         items = [_toml(item) for item in value]
         return None if None in items else f"[{', '.join(map(str, items))}]"
     # Integers of numpy and the like, too.
-    return str(value.__index__()) if hasattr(value, "__index__") else None
+    try:
+        return str(value.__index__())
+    except (AttributeError, TypeError):
+        return None

@@ -63,11 +63,11 @@ def _why_deadlock(process: _Process, turn: Turn, me: int) -> str:
 
     Two init functions in two threads can need each other's module, and an init function can import what this thread imports.
     """
-    if process.owner[turn] == me:
+    if process.owner.get(turn) == me:
         return "is called from its own init function"
     how = "and another module wait for each other's init function"
     seen: set[int] = set()
-    owner: int | None = process.owner[turn]
+    owner: int | None = process.owner.get(turn)
     while owner is not None and owner not in seen:
         seen.add(owner)
         if owner in process.waiting:
@@ -78,6 +78,12 @@ def _why_deadlock(process: _Process, turn: Turn, me: int) -> str:
         if owner == me:
             return how
     return ""
+
+
+def _is_taken(process: _Process, turn: Turn) -> bool:
+    """Say whether a thread has the turn; one that has ended does not."""
+    owner = process.owner.get(turn)
+    return owner is not None and owner in sys._current_frames()  # noqa: SLF001
 
 
 def take_turn(module: object, device: int, name: str, done: Callable[[], bool], work: Callable[[], None]) -> None:
@@ -99,26 +105,32 @@ def take_turn(module: object, device: int, name: str, done: Callable[[], bool], 
             process.condition = Condition()
     condition = process.condition
     turn, me = (module, device), get_ident()
-    with condition:
-        while turn in process.owner:
-            if how := _why_deadlock(process, turn, me):
-                msg = f"{name} {how} on device {device}: a kernel cannot be launched before the init functions of its module are done"
-                raise LoadError(msg)
-            process.waiting[me] = turn
-            try:
-                # Nobody notifies when the owner begins to wait for an import lock, so look again.
-                condition.wait(_LOOK_AGAIN)
-            finally:
-                del process.waiting[me]
-        if done():
-            return
-        process.owner[turn] = me
+    taking = False
+    # A handler of a signal can raise anywhere in here, and must not leave the turn taken for ever.
     try:
+        with condition:
+            while _is_taken(process, turn):
+                if how := _why_deadlock(process, turn, me):
+                    msg = f"{name} {how} on device {device}: a kernel cannot be launched before the init functions of its module are done"
+                    raise LoadError(msg)
+                try:
+                    process.waiting[me] = turn
+                    # Nobody notifies when the owner begins to wait for an import lock, so look again.
+                    condition.wait(_LOOK_AGAIN)
+                finally:
+                    process.waiting.pop(me, None)
+            if done():
+                return
+            taking = True
+            process.owner[turn] = me
         work()
     finally:
-        with condition:
-            del process.owner[turn]
-            condition.notify_all()
+        # Before the lock, for which a signal can end the waiting; who waits for the turn looks again by itself.
+        if taking and process.owner.get(turn) == me:
+            process.owner.pop(turn, None)
+        if taking:
+            with condition:
+                condition.notify_all()
 
 
 def debug(message: str, *args: object) -> None:

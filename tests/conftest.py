@@ -102,8 +102,9 @@ def build(tmp_path: Path) -> Callable[..., Build]:
         # As in an isolated build, and because a worker that imports torch needs seconds.
         shim = python_path or tmp_path / "no-torch"
         shim.mkdir(exist_ok=True)
-        with (shim / "sitecustomize.py").open("a", encoding="utf-8") as file:
-            file.write(NO_TORCH)
+        site = shim / "sitecustomize.py"
+        given = site.read_text(encoding="utf-8") if site.is_file() else ""
+        site.write_text(given.replace(NO_TORCH, "") + NO_TORCH, encoding="utf-8")
         environ["PYTHONPATH"] = str(shim)
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300

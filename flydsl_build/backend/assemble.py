@@ -27,7 +27,6 @@ from flydsl_build.bundle.manifest import (
 from flydsl_build.bundle.offload_bundle import write_bundle
 from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
-from flydsl_build.stubs.render import argument_structs
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
@@ -122,6 +121,9 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
             distributions={name: one for result in results for name, one in result.distributions.items()},
         ),
     )
+    # Its template engine is slow to import, and not needed by a build in which nothing changed.
+    from flydsl_build.stubs.render import argument_structs
+
     text = manifest.to_json().encode()
     (output / placement.manifest_name).write_bytes(text)
     exported = {launcher.name for launcher in launchers} | {struct.name for struct in argument_structs(manifest)}

@@ -7,12 +7,13 @@ import contextlib
 import importlib.util
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.compile.toolchain import linker_is_present
 from flydsl_build.config.settings import read_settings, setuptools_settings
-from flydsl_build.errors import BuildError
+from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +55,18 @@ def _faults_in_words() -> Iterator[None]:
 
 def _settings(config_settings: Any, *, need_archs: bool = True) -> Settings:
     return read_settings(Path.cwd(), config_settings, os.environ, need_archs=need_archs)
+
+
+def _require_folder(folder: str) -> None:
+    """Refuse a folder that the wheel cannot be written to, before all the work."""
+    try:
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - as setuptools does it
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BuildError(
+            Fault(where=folder, what=f"the wheel cannot be written there ({error.strerror})", fix="name a folder that can be written")
+        ) from None
 
 
 def _setuptools() -> ModuleType:
@@ -119,6 +132,7 @@ def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: 
     with _faults_in_words():
         settings = _settings(config_settings)
         wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
+        _require_folder(wheel_directory)
         before = set(Path(wheel_directory).glob("*.whl"))
         try:
             with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False)):

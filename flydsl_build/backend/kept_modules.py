@@ -83,7 +83,7 @@ def assemble_or_recall(  # noqa: PLR0913 - each is the result of one room
     faults = verify_package(output)
     if faults:
         raise VerifyError(*faults)
-    # Its template engine is slow to import.
+    # Imported here for the same reason as in `assemble_module`.
     from flydsl_build.stubs.render import render_stub
 
     assembled = replace(assembled, stub=render_stub(assembled.manifest, **assembled.stub_arguments))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import flydsl_build
 from flydsl_build.backend.grouping import group_specializations
 from flydsl_build.backend.kept_modules import assemble_or_recall
 from flydsl_build.backend.placement import Placement, place_module
@@ -215,6 +216,12 @@ def _placements(specializations: Sequence[Specialization], project: Project) -> 
                 f"module {one.module} is not among the modules that setuptools installs",
                 "check the key, and [tool.setuptools] packages or py-modules",
             )
+        elif any(_is_authors(project.build_lib / place) for place in (placement.anchor, placement.anchor.with_suffix(".py"))):
+            faults.add(
+                str(placement.anchor),
+                "the project has a module of this name, which is where flydsl-build puts the kernels",
+                "rename it",
+            )
         else:
             placements[one.module] = placement
     faults.raise_if_any(BuildError)
@@ -247,15 +254,31 @@ def _check_references(results: Sequence[StoredResult], settings: Settings, place
     faults.raise_if_any(BuildError)
 
 
+def _is_ours(anchor: Path) -> bool:
+    """Tell whether an earlier build made a folder; one without any file was being made when the build ended."""
+    if not anchor.is_dir() or anchor.is_symlink():
+        return False
+    package = anchor / "__init__.py"
+    return (
+        any(anchor.glob("runtime/_native*.so"))
+        or (package.is_file() and package.read_bytes().startswith(_GENERATED))
+        or not any(path.is_file() for path in anchor.rglob("*"))
+    )
+
+
+def _is_authors(path: Path) -> bool:
+    """Tell whether the author has something at a place in the build folder."""
+    return path.exists() and not _is_ours(path)
+
+
 def remove_former_build(build_lib: Path) -> None:
     """Take out of the build folder what an earlier build has generated, so that `build_py` copies every source again.
 
     setuptools packs whatever is in that folder: without this, the artefacts of a declaration that is gone would be in the wheel.
     """
     try:
-        for native in sorted(build_lib.rglob("runtime/_native*.so")):
-            anchor = native.parents[1]
-            if anchor.name == "_flydsl" or anchor.name.startswith("_flydsl_"):
+        for anchor in sorted(build_lib.rglob("_flydsl*")):
+            if (anchor.name == "_flydsl" or anchor.name.startswith("_flydsl_")) and _is_ours(anchor):
                 shutil.rmtree(anchor)
         for path in sorted((*build_lib.rglob("*.py"), *build_lib.rglob("*.pyi"))):
             with path.open("rb") as file:
@@ -305,13 +328,11 @@ def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:
 
 def _write_runtime(anchor: Path) -> list[Path]:
     """Copy the run-time library; the wheel then needs nothing of flydsl-build."""
-    from flydsl_build import runtime
-
-    source = Path(runtime.__file__).parent
+    source = Path(flydsl_build.__file__).parent / "runtime"
     destination = anchor / "runtime"
     destination.mkdir(parents=True)
     package = anchor / "__init__.py"
-    package.write_text("# SPDX-License-Identifier: Apache-2.0\n", encoding="utf-8")
+    package.write_text(f"{_GENERATED.decode()}\n# SPDX-License-Identifier: Apache-2.0\n", encoding="utf-8")
     written = [package]
     files = [*sorted(source.glob("*.py")), *sorted(source.glob("*.so")), *sorted(source.glob("py.typed"))]
     if not any(path.suffix == ".so" for path in files):

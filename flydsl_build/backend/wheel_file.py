@@ -6,6 +6,7 @@ setuptools takes times from SOURCE_DATE_EPOCH, but permissions from the files, s
 
 from __future__ import annotations
 
+import re
 import stat
 import time
 import zipfile
@@ -21,6 +22,8 @@ __all__ = ["normalize", "timestamp"]
 
 # The earliest time a zip file can hold.
 _ZIP_EPOCH = 315532800
+# The latest: 2107-12-31T23:59:59.
+_ZIP_END = 4354819199
 _DEFAULT_TIME = _ZIP_EPOCH
 
 
@@ -30,19 +33,22 @@ def timestamp(environ: Mapping[str, str]) -> tuple[int, int, int, int, int, int]
     Raises
     ------
     ConfigError
-        SOURCE_DATE_EPOCH is not a number of seconds.
+        SOURCE_DATE_EPOCH is not a number of seconds, or is after the year 2107.
     """
     text = environ.get("SOURCE_DATE_EPOCH")
     if text is None:
         return time.gmtime(_DEFAULT_TIME)[:6]
-    try:
-        return time.gmtime(max(_ZIP_EPOCH, int(text)))[:6]
-    except (ValueError, OverflowError, OSError):
+    # Python takes more for a number than the specification of this variable does. Twelve digits are out of range in any case.
+    seconds = int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else None
+    if seconds is None or seconds > _ZIP_END:
         raise ConfigError(
             Fault(
-                where="SOURCE_DATE_EPOCH", what=f"{text!r} is not a number of seconds", fix="give seconds since 1970-01-01 UTC, or unset it"
+                where="SOURCE_DATE_EPOCH",
+                what=f"{text!r} is not a number of seconds that a zip file can hold",
+                fix="give seconds since 1970-01-01 UTC, or unset it",
             )
-        ) from None
+        )
+    return time.gmtime(max(_ZIP_EPOCH, seconds))[:6]
 
 
 def _order(name: str) -> tuple[bool, bool, str]:

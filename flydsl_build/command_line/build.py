@@ -67,7 +67,7 @@ def _check_environment() -> None:
 def _note_other_backend(project: Path) -> None:
     try:
         document = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return  # The hook says what is wrong with the file.
     system = document.get("build-system")
     named = system.get("build-backend") if isinstance(system, dict) else None

@@ -91,6 +91,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
+    from flydsl_build.compile.toolchain import remove_abandoned_folders
     from flydsl_build.config.sources import SIZE_FIX, size_of
 
     limit = None
@@ -101,6 +102,8 @@ def _prune(arguments: argparse.Namespace) -> int:
     cache = _folder(arguments)
     removed = cache.prune(limit)
     sys.stdout.write(f"{_size(removed)} removed, {_size(cache.info().size)} left\n")
+    for folder in remove_abandoned_folders():
+        sys.stdout.write(f"{folder} removed: the build that made it was killed\n")
     return 0
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.compile.cache import python_digest
-from flydsl_build.compile.environment import worker_environment
+from flydsl_build.compile.environment import put_on_path, worker_environment
 from flydsl_build.compile.recorder import Recorder
 from flydsl_build.errors import ConfigError, Fault
 
@@ -54,7 +54,7 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project)})
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-P", "-c", code],
             input=request,
             capture_output=True,
             text=True,
@@ -92,7 +92,7 @@ def main() -> int:
     environ = dict(os.environ)
     recorder = Recorder(project=request["project"], roots=request["roots"], ignored=[], constant=[])
     recorder.install()
-    sys.path[:0] = request["roots"]
+    put_on_path(request["roots"])
     answer = _answer(request["reference"], request["roots"])
     dependencies = recorder.dependencies(request["reference"].partition(":")[0], environ)
     channel.write("\n" + json.dumps({**answer, "dependencies": dependencies}))
@@ -113,7 +113,7 @@ def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
             return {"fault": f"{reference} returned {type(found).__name__}, not a dict and not (key, table) pairs", "detail": ""}
         pairs = [list(pair) if isinstance(pair, tuple | list) else pair for pair in found]
         json.dumps(pairs, allow_nan=False)
-    except Exception as error:  # noqa: BLE001 - an author's function may raise anything
+    except BaseException as error:  # noqa: BLE001 - an author's function may raise anything
         frames = [
             f"{os.path.relpath(frame.filename, root)}:{frame.lineno}: {frame.line}"
             for frame in traceback.extract_tb(error.__traceback__)

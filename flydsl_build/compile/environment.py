@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import functools
+import sys
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["is_scrubbed", "worker_environment"]
+__all__ = ["is_scrubbed", "put_on_path", "worker_environment"]
 
 # FlyDSL and LLVM read these; a build must not depend on what happens to be set in the shell.
 _SCRUBBED = ("FLYDSL_", "HSA_OVERRIDE_GFX_VERSION", "LLVM_GFX1250_", "MLIR_", "COMPILE_ONLY", "ARCH")
@@ -30,3 +33,14 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     result["PYTHONDONTWRITEBYTECODE"] = "1"
     result["PYTHONHASHSEED"] = "0"
     return result
+
+
+def put_on_path(roots: Iterable[str]) -> None:
+    """Let this process import from the project's folders: before what is installed, but after the standard library.
+
+    A module `random.py` beside pyproject.toml would else take the place of the one that numpy asks for.
+    """
+    standard = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    first = [one for one in sys.path if one in standard or Path(one).name == "lib-dynload"]
+    rest = [one for one in sys.path if one not in first]
+    sys.path[:] = [*first, *(one for one in roots if one not in sys.path), *rest]

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import importlib
 import os
+import stat
 import types
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -119,7 +120,7 @@ def init_reference(function: Any) -> tuple[str | None, str]:  # noqa: PLR0911 - 
     reference = f"{module}:{name}"
     try:
         found = _import_reference(reference)
-    except Exception as error:  # noqa: BLE001 - an author's module may raise anything
+    except BaseException as error:  # noqa: BLE001 - an author's module may raise anything
         return None, f"cannot be imported as {reference} ({type(error).__name__}: {error})"
     if found is not function:
         return None, f"is not the object that {reference} names"
@@ -195,7 +196,7 @@ class ExternResolver:
             reference = rule.init
             try:
                 found = _import_reference(reference)
-            except Exception as error:  # noqa: BLE001 - an author's module may raise anything
+            except BaseException as error:  # noqa: BLE001 - an author's module may raise anything
                 use.faults.append(
                     self._fault(
                         symbol,
@@ -253,7 +254,7 @@ class ExternResolver:
         fix = f"it is called as {reference}(arch{''.join(f', {one}=…' for one in self.axes)}) and returns a path"
         try:
             answer = _import_reference(reference)(self.target, **self.axes)
-        except Exception as error:  # noqa: BLE001 - an author's function may raise anything
+        except BaseException as error:  # noqa: BLE001 - an author's function may raise anything
             use.faults.append(self._fault(symbol, f"{reference} failed: {type(error).__name__}: {error}", fix))
             return None
         if not isinstance(answer, (str, os.PathLike)):
@@ -274,9 +275,15 @@ class ExternResolver:
         shown = self._shown(path)
         origin = rule.where if rule is not None and rule.bitcode else "the source's bitcode_path"
         try:
+            # Opening a pipe that nobody writes to would wait for ever.
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                use.faults.append(self._fault(symbol, f"bitcode {shown} is not a file", f"it was named by {origin}"))
+                return None
             data = path.read_bytes()
-        except OSError as error:
-            what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({reason})"
             use.faults.append(self._fault(symbol, f"bitcode {shown} {what}", f"it was named by {origin}"))
             return None
         digest = hashlib.sha256(data).hexdigest()
@@ -303,8 +310,8 @@ class ExternResolver:
         """Name a file relative to the project; one outside it by its name alone, since builders' folders do not belong into wheels."""
         try:
             return str(path.resolve().relative_to(self.project.resolve()))
-        except ValueError:
-            return path.name
+        except (ValueError, OSError, RuntimeError):  # RuntimeError: a loop of symbolic links, before Python 3.13
+            return path.name.replace("\0", "\\0")
 
     def _misfit(self, module: IRModule, rule: ExternRule | None) -> tuple[str, str]:
         """Return why a module cannot be linked for this target, and what to do; two empty strings if it can."""

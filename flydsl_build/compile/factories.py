@@ -36,7 +36,7 @@ class ResolveError(Exception):
         What the author's code raised.
     """
 
-    def __init__(self, what: str, fix: str, cause: Exception | None = None) -> None:
+    def __init__(self, what: str, fix: str, cause: BaseException | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.fix = fix
@@ -110,6 +110,9 @@ class Resolver:
                     f"module {specialization.module} has no attribute {specialization.attribute}",
                     did_you_mean(part, [one for one in dir(found) if not one.startswith("_")]),
                 ) from None
+            except BaseException as error:
+                what = f"{part} of {specialization.module}:{specialization.attribute} cannot be read"
+                raise ResolveError(what, "see the author's lines below", error) from error
         return found
 
 
@@ -143,7 +146,7 @@ def _launcher_of(found: Any) -> Any:
 
 def _signature(factory: Any, specialization: Specialization) -> inspect.Signature:
     # Annotations say which parameters are types. Evaluating them runs the author's code; those where that fails stay text.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         return inspect.signature(factory, eval_str=True)
     try:
         return inspect.signature(factory)
@@ -165,7 +168,7 @@ def _call(factory: Any, signature: inspect.Signature, specialization: Specializa
     positional = [name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_ONLY and name in given]
     try:
         return factory(*(given[name] for name in positional), **{name: given[name] for name in given if name not in positional})
-    except Exception as error:
+    except BaseException as error:
         raise ResolveError(f"the factory {specialization.attribute} failed", "see the author's lines below", error) from error
 
 
@@ -286,7 +289,7 @@ def _items(returned: Any, specialization: Specialization) -> tuple[str, dict[str
             found[name] = getattr(returned, name)
         except AttributeError:
             continue
-        except Exception as error:
+        except BaseException as error:
             what = f"{name} of what the factory {specialization.attribute} returned cannot be read"
             raise ResolveError(what, "see the author's lines below", error) from error
     is_whole = isinstance(returned, tuple) and tuple(getattr(returned, "_fields", ())) == names

@@ -182,6 +182,22 @@ _PRINTED_OPERATION = re.compile(
 )
 
 
+_EXPLAINED_LINES = 200
+_EXPLAINED_CHARACTERS = 20_000
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning and the end of a long text."""
+    lines = text.splitlines()
+    if len(lines) > _EXPLAINED_LINES:
+        half = _EXPLAINED_LINES // 2
+        text = "\n".join([*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]])
+    if len(text) > _EXPLAINED_CHARACTERS:
+        half = _EXPLAINED_CHARACTERS // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
+    return text
+
+
 def _explain(error: BaseException, settings: WorkerSettings) -> str:
     frames = flydsl_adapter.author_frames(error, settings.package_roots)
     text = str(error) if isinstance(error, flydsl_adapter.DSLCompileError) else f"{type(error).__name__}: {error}"
@@ -190,7 +206,7 @@ def _explain(error: BaseException, settings: WorkerSettings) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         frames = [f"{_relative(error.filename, settings.package_roots)}:{error.lineno}: {(error.text or '').strip()}"]
         text = f"{type(error).__name__}: {error.msg}"
-    detail = "\n".join([*frames, *text.splitlines()])
+    detail = _shortened("\n".join([*frames, *text.splitlines()]))
     if settings.verbose:
         import traceback
 
@@ -246,7 +262,7 @@ def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleTyp
                 detail=_explain(error, settings),
             )
         ) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - an author's module may raise anything
+    except BaseException as error:  # noqa: BLE001 - an author's module may raise anything
         raise _FaultError(
             Fault(where=where, what=f"importing {job.module} failed", fix="see the author's lines below", detail=_explain(error, settings))
         ) from None
@@ -504,6 +520,12 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
     if name in dict(binding.specialization.constexpr):
         binding.fault(f"constexpr.{name}: {name} is not a constexpr parameter", "annotate it as fx.Constexpr, or move it to args")
         return
+    default = getattr(parameter.default, "value", parameter.default)
+    if isinstance(default, float) and not math.isfinite(default):
+        binding.fault(
+            f"the default {default} of parameter {name} of {binding.text} cannot be shipped", "remove it, and give the value at the call"
+        )
+        return
     chosen = _argument_type(binding, parameter)
     if chosen is None:
         return
@@ -591,7 +613,7 @@ def _trace(
                 detail=_explain(error, settings),
             )
         ) from None
-    except Exception as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
+    except BaseException as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
         raise _FaultError(
             Fault(
                 where=_place(specialization, job.target),

@@ -12,6 +12,7 @@ for in the cache again when nothing else is left to do.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -49,6 +50,8 @@ _FIRST_GUESS = 1 << 30
 _PATIENCE = 300.0
 _POLL = 0.2
 _SAMPLE = 1.0
+# How long a process may take to end once there is nothing left for it to do.
+_FAREWELL = 10.0
 
 
 class WorkerBugError(RuntimeError):
@@ -351,15 +354,19 @@ class _Worker:
         self.was_killed = False
         self._started = time.perf_counter()
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process; `close` closes it
+        # Whoever writes to it appends, and `captured_output` reads from it in the worker.
+        fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
+        self._log_start = 0
         # The package may come from a folder that only this process has on its path (backend-path, an import hook).
         here = str(Path(__file__).resolve().parents[2])
         code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.compile.worker import main; sys.exit(main())"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-P", "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            env=worker_environment(os.environ),
+            # That of the build may name a folder that is gone; Python looks elsewhere then, LLVM does not.
+            env={**worker_environment(os.environ), "TMPDIR": str(Path(settings.worker.toolkit.folder).parent)},
             start_new_session=True,
         )
         self.buffer = b""
@@ -376,6 +383,7 @@ class _Worker:
 
     def run(self, job: Job, observer: JobObserver | None, memory: _Memory) -> dict[str, Any] | Fault:
         """Return what the worker answers, `result` and `dependencies`, or the fault that it ended with."""
+        self._log_start = os.fstat(self.log.fileno()).st_size if self.startup is not None else 0
         self._send(job.to_json())
         deadline = time.monotonic() + self.timeout
         current = ""
@@ -389,7 +397,7 @@ class _Worker:
                     where=job.label,
                     what=f"the kernel process took longer than {self.timeout:g} s{at} and was ended",
                     fix="look for a loop that does not end, or raise `timeout`",
-                    detail=self._tail(),
+                    detail=self._tail(self._log_start),
                 )
             if event is None:
                 return self._death(job, current)
@@ -428,6 +436,9 @@ class _Worker:
                 if not selector.select(min(left, _SAMPLE)):
                     # A worker that is killed for its memory leaves nothing to measure.
                     memory.observe(self.process.pid)
+                    # A child that it left behind may hold the pipe open.
+                    if self._has_ended() and not selector.select(0):
+                        return None
                     continue
                 data = os.read(descriptor, 1 << 16)
                 if not data:
@@ -438,7 +449,16 @@ class _Worker:
         return result
 
     def _death(self, job: Job, current: str) -> Fault:
-        code = self.process.wait()
+        if not self._ends_within(_FAREWELL):
+            self.kill()
+            return Fault(
+                where=job.label,
+                what="the kernel process closed its connection to the build",
+                fix="see what it wrote below",
+                detail=self._tail(self._log_start),
+            )
+        self.kill()
+        code = self.process.returncode
         how = f"exit status {code}"
         if code < 0:
             try:
@@ -450,30 +470,43 @@ class _Worker:
         if code == -signal.SIGKILL:
             self.was_killed = True
             fix = "it was tried again with no other beside it: if it ran out of memory, build on a machine with more"
-        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=self._tail())
+        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=self._tail(self._log_start))
 
-    def _tail(self) -> str:
+    def _tail(self, start: int = 0) -> str:
         size = os.fstat(self.log.fileno()).st_size
-        return os.pread(self.log.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip()
+        return os.pread(self.log.fileno(), _TAIL, max(start, size - _TAIL)).decode(errors="replace").strip()
 
     def close(self) -> None:
         """End the process by ending its input; pass on what it wrote if that was asked for."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self._ends_within(_FAREWELL)
+        self.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
         if self.verbose and self._tail():
             sys.stderr.write(self._tail() + "\n")
         self.log.close()
 
+    def _has_ended(self) -> bool:
+        """Tell whether the process has ended; its number stays taken, so that its group can still be ended."""
+        if self.process.returncode is not None:
+            return True
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return True
+
+    def _ends_within(self, seconds: float) -> bool:
+        deadline, pause = time.monotonic() + seconds, 0.001
+        while not (ended := self._has_ended()) and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return ended
+
     def signal_kill(self) -> None:
         """Make the process and everything it started end."""
-        if self.process.poll() is None:
+        if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 

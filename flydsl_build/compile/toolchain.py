@@ -7,6 +7,8 @@ call ocml or ockl. Neither ROCm nor a GPU is needed: a private folder of links t
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -27,7 +29,16 @@ if TYPE_CHECKING:
 
     from flydsl_build.compile.cache import BuildCache
 
-__all__ = ["Linker", "find_linker", "linker_is_present", "make_toolkit", "rocm_roots", "safe_temporary_folder", "trace_bitcode"]
+__all__ = [
+    "Linker",
+    "find_linker",
+    "linker_is_present",
+    "make_toolkit",
+    "remove_abandoned_folders",
+    "rocm_roots",
+    "safe_temporary_folder",
+    "trace_bitcode",
+]
 
 # A path with one of these cannot stand in an MLIR pass option.
 _UNSAFE = re.compile(r"[\s,{}\"'\\]")
@@ -262,6 +273,32 @@ def make_toolkit(
     )
 
 
+_TEMPORARY = "flydsl-build-"
+_IN_USE = ".in-use"
+
+
+class _LockedFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder with a file that is locked as long as this process lives; see `remove_abandoned_folders`."""
+
+    def __init__(self, parent: str) -> None:
+        super().__init__(prefix=_TEMPORARY, dir=parent)
+        self._descriptor = os.open(Path(self.name, _IN_USE), os.O_RDWR | os.O_CREAT, 0o600)
+        # Without locks nothing is ever taken for abandoned.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def cleanup(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+        super().cleanup()
+
+
+def _temporary_parents() -> Iterator[str]:
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):  # noqa: S108 - a folder with a name of its own is made in it
+        if not _UNSAFE.search(parent) and os.access(parent, os.W_OK):
+            yield parent
+
+
 def safe_temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """Make a temporary folder whose path can stand in an MLIR pass option.
 
@@ -270,9 +307,8 @@ def safe_temporary_folder() -> tempfile.TemporaryDirectory[str]:
     ToolchainError
         TMPDIR has a blank, comma, brace or quote in it, and no other temporary folder is writable.
     """
-    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - a folder with a name of its own is made in it
-        if not _UNSAFE.search(parent) and os.access(parent, os.W_OK):
-            return tempfile.TemporaryDirectory(prefix="flydsl-build-", dir=parent)
+    for parent in _temporary_parents():
+        return _LockedFolder(parent)
     raise ToolchainError(
         Fault(
             where="temporary folder",
@@ -280,3 +316,25 @@ def safe_temporary_folder() -> tempfile.TemporaryDirectory[str]:
             fix="set TMPDIR to a writable folder without them",
         )
     )
+
+
+def remove_abandoned_folders() -> list[str]:
+    """Remove the temporary folders of builds that were killed; return their paths."""
+    removed = []
+    for parent in _temporary_parents():
+        for mark in sorted(Path(parent).glob(f"{_TEMPORARY}*/{_IN_USE}")):
+            try:
+                descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    shutil.rmtree(mark.parent)
+                    removed.append(str(mark.parent))
+            except OSError:
+                # In use, or a file system without locks.
+                continue
+            finally:
+                os.close(descriptor)
+    return removed

@@ -2,8 +2,8 @@
 """The worker process: compiles jobs for one target, one after another.
 
 FlyDSL modules compute constants from the architecture when they are imported, so a process never sees two targets. Jobs
-come as lines of JSON on standard input; events go as lines of JSON to the file descriptor that was standard output. What
-authors print goes to standard error.
+come as lines of JSON on the file descriptor that was standard input; events go as lines of JSON to the one that was standard
+output. What authors print goes to standard error, and what they read from standard input is empty.
 
 Started by `pool` as `python -m flydsl_build.compile.worker`.
 """
@@ -11,6 +11,7 @@ Started by `pool` as `python -m flydsl_build.compile.worker`.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+from flydsl_build.compile.environment import put_on_path
 from flydsl_build.compile.jobs import Job, Toolkit, WorkerSettings
 from flydsl_build.compile.recorder import Recorder
 from flydsl_build.compile.torch_stand_in import install_torch_stand_in
@@ -31,6 +33,16 @@ def _take_standard_output() -> TextIO:
     """Keep standard output for the protocol; everything printed from now on goes to standard error."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
+    return channel
+
+
+def _take_standard_input() -> TextIO:
+    """Keep standard input for the protocol; whoever reads it from now on is at its end."""
+    channel = os.fdopen(os.dup(0), encoding="utf-8")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process
     return channel
 
 
@@ -58,17 +70,19 @@ def _end_with_parent() -> None:
 
 
 def main() -> int:
-    """Run the protocol until standard input ends."""
+    """Run the protocol until its input ends."""
     _end_with_parent()
     environ = dict(os.environ)
     channel = _take_standard_output()
+    requests = _take_standard_input()
+    faulthandler.enable(file=2)
     sys.dont_write_bytecode = True
 
     def send(event: str, **data: Any) -> None:
         channel.write(json.dumps({"event": event, **data}) + "\n")
         channel.flush()
 
-    first = json.loads(sys.stdin.readline())
+    first = json.loads(requests.readline())
     first["toolkit"] = Toolkit(**{**first["toolkit"], "trace": tuple(first["toolkit"]["trace"])})
     first["package_roots"] = tuple(first["package_roots"])
     first["env"] = tuple((name, value) for name, value in first["env"])
@@ -79,10 +93,10 @@ def main() -> int:
         roots=settings.package_roots,
         # What the build made for itself: the output folders are beside the tool kit.
         ignored=[str(Path(settings.toolkit.folder).parent)],
-        constant=[name for name, _ in settings.env],
+        constant=[*(name for name, _ in settings.env), "TMPDIR"],
     )
     recorder.install()
-    sys.path[:0] = [one for one in settings.package_roots if one not in sys.path]
+    put_on_path(settings.package_roots)
     try:
         install_torch_stand_in()
         from flydsl_build.compile import flydsl_adapter
@@ -93,7 +107,7 @@ def main() -> int:
         send("broken", text=traceback.format_exc())
         return 1
     send("ready")
-    for line in sys.stdin:
+    for line in requests:
         job = Job.from_json(json.loads(line))
         try:
             result = compile_module(job, settings, lambda name: send("start", specialization=name))

@@ -141,6 +141,11 @@ def _read_table(project_dir: Path, faults: FaultCollector) -> TableReader:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax_fault(str(error), text)) from None
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or thousands of brackets.
+        raise ConfigError(
+            Fault(where="pyproject.toml", what=f"cannot be read ({error})", fix="write shorter numbers and flatter values")
+        ) from None
     tool = document.get("tool", {})
     if not isinstance(tool, Mapping):
         raise ConfigError(Fault(where="pyproject.toml", what=f"`tool` is {describe(tool)}", fix="write a table"))

@@ -37,6 +37,7 @@ _MAX_I32 = 2**31 - 1
 _MAX_I64 = 2**63 - 1
 _MAX_DIVISOR = 2**30
 _MAX_ALIGNMENT = 2**12
+_MAX_RANK = 16
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)|(?P<integer>[0-9]+)|(?P<sign>\S))")
 
@@ -186,6 +187,8 @@ class _Parser:
         if self.token.text in {"]", ":", ";"}:
             raise _GrammarError(self.token.position, "a tensor needs at least one dim", f'write "{dtype}[N]", or "{dtype}" for a scalar')
         shape = self.dims("an extent", 1, _MAX_I32)
+        if len(shape) > _MAX_RANK:
+            raise _GrammarError(opened.position, f"a tensor of {len(shape)} dims", f"a tensor has at most {_MAX_RANK}")
         strides: tuple[Dim, ...] = ()
         strides_at = self.token.position
         if self.accept(":"):

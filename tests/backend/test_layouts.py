@@ -25,6 +25,7 @@ RUNTIME = [
     "launcher.py",
     "module.py",
     "process.py",
+    "struct.py",
 ]
 
 

@@ -18,8 +18,18 @@ if TYPE_CHECKING:
 
 def result(target: str, *objects: CodeObjectBuild) -> JobResult:
     return JobResult(
-        module="m", target=target, axes=(), output="", doc=None, public_names=(), specializations=(),
-        sources={}, distributions={}, flydsl="", llvm="", seconds=0.0,
+        module="m",
+        target=target,
+        axes=(),
+        output="",
+        doc=None,
+        public_names=(),
+        specializations=(),
+        sources={},
+        distributions={},
+        flydsl="",
+        llvm="",
+        seconds=0.0,
         code_objects=objects,
     )
 

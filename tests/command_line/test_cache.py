@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flydsl_build.compile.cache_folder import CacheFolder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROJECT = '[tool.flydsl-build]\ncache-dir = "own"\ncache-size = "1 MB"\n[tool.flydsl-build.kernels."m:f"]\n'
 
@@ -35,10 +37,34 @@ def test_info(call: Any, folder: Path) -> None:
 
 
 def test_prune(call: Any, folder: Path) -> None:
-    assert call("cache", "prune").out == "0 B removed, 2.3 kB left\n"
-    assert call("cache", "prune", "--size", "1.5 kB").out == "1.1 kB removed, 1.1 kB left\n"
+    assert call("cache", "prune").out.startswith("0 B removed, 2.3 kB left\n")
+    assert call("cache", "prune", "--size", "1.5 kB").out.startswith("1.1 kB removed, 1.1 kB left\n")
     assert [path.parent.name for path in (folder / "v1" / "requests").rglob("*") if path.is_file()] == ["22"]
-    assert call("cache", "prune", "--size", "0").out == "1.1 kB removed, 0 B left\n"
+    assert call("cache", "prune", "--size", "0").out.startswith("1.1 kB removed, 0 B left\n")
+
+
+BUILD = """
+import sys
+from flydsl_build.compile.toolchain import safe_temporary_folder
+with safe_temporary_folder() as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_prune_removes_the_temporary_folder_of_a_killed_build(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder.parent))
+    env = {**os.environ, "TMPDIR": str(folder.parent)}
+    with subprocess.Popen([sys.executable, "-c", BUILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as build:
+        assert build.stdout is not None
+        made = Path(build.stdout.readline().strip())
+        assert made.parent == folder.parent
+        assert str(made) not in call("cache", "prune").out
+        assert made.is_dir()
+        build.kill()
+        build.wait()
+    assert f"{made} removed: the build that made it was killed\n" in call("cache", "prune").out
+    assert not made.exists()
 
 
 def test_clear(call: Any, folder: Path) -> None:

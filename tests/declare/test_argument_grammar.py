@@ -87,6 +87,7 @@ def test_every_dtype() -> None:
         ("float8_e4m3fnuz[M]", 0, 'unknown dtype "float8_e4m3fnuz"', 'Did you mean "f8e4m3fnuz"?'),
         ("xyz[M]", 0, 'unknown dtype "xyz"', "Allowed: " + ", ".join(DTYPES) + "."),
         ("f32[]", 4, "a tensor needs at least one dim", 'write "f32[N]", or "f32" for a scalar'),
+        (f"f32[{', '.join('?' * 17)}]", 3, "a tensor of 17 dims", "a tensor has at most 16"),
         ("f32[: 1]", 4, "a tensor needs at least one dim", 'write "f32[N]", or "f32" for a scalar'),
         ("f32[M N]", 6, 'expected "]", found "N"', 'separate dims with ",", begin strides with ":", end with "]"'),
         ("f32[M, N", 3, '"[" is not closed', 'close it with "]"'),

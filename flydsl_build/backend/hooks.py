@@ -109,20 +109,21 @@ def get_requires_for_build_editable(config_settings: Any) -> list[str]:
     return _requires("get_requires_for_build_editable", config_settings, [])
 
 
-def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any) -> str:
-    """See `flydsl_build.backend`."""
+def _metadata(hook: str, metadata_directory: str, config_settings: Any) -> str:
     with _faults_in_words():
         _settings(config_settings, need_archs=False)
-        name: str = _setuptools().prepare_metadata_for_build_wheel(metadata_directory, setuptools_settings(config_settings))
+        name: str = getattr(_setuptools(), hook)(metadata_directory, setuptools_settings(config_settings))
         return name
+
+
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any) -> str:
+    """See `flydsl_build.backend`."""
+    return _metadata("prepare_metadata_for_build_wheel", metadata_directory, config_settings)
 
 
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Any) -> str:
     """See `flydsl_build.backend`."""
-    with _faults_in_words():
-        _settings(config_settings, need_archs=False)
-        name: str = _setuptools().prepare_metadata_for_build_editable(metadata_directory, setuptools_settings(config_settings))
-        return name
+    return _metadata("prepare_metadata_for_build_editable", metadata_directory, config_settings)
 
 
 def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:

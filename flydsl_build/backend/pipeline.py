@@ -23,7 +23,7 @@ from flydsl_build.backend.progress import make_progress
 from flydsl_build.backend.summary import compile_seconds, print_summary, print_warnings
 from flydsl_build.compile.cache import open_cache, toolchain_digest
 from flydsl_build.compile.declarations import collect_declarations
-from flydsl_build.compile.jobs import ExternRule, Job, WorkerSettings
+from flydsl_build.compile.jobs import Job, WorkerSettings
 from flydsl_build.compile.pool import PoolSettings, run_jobs
 from flydsl_build.compile.toolchain import make_toolkit, safe_temporary_folder
 from flydsl_build.config.settings import extend_with_declarations
@@ -173,10 +173,6 @@ def plan_axis_jobs(jobs: Sequence[Job], results: Sequence[StoredResult], setting
 
 
 def _jobs(groups: Groups, settings: Settings, folder: Path) -> list[Job]:
-    rules = tuple(
-        ExternRule(symbol=one.symbol, where=one.where, bitcode=one.bitcode, globals=one.globals, init=one.init, compatible=one.compatible)
-        for one in settings.externs
-    )
     return [
         Job(
             module=module,
@@ -185,7 +181,7 @@ def _jobs(groups: Groups, settings: Settings, folder: Path) -> list[Job]:
             specializations=tuple(members),
             axes=axes,
             project=str(settings.project_dir),
-            externs=rules,
+            externs=settings.externs,
             environment=tuple(settings.env.items()),
             dump_ir=None if settings.dump_ir is None else str(settings.dump_ir),
         )

@@ -71,27 +71,12 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-class PlainProgress:
-    """Write one line for each compiled job.
+class _Counting:
+    """What both displays do alike: count, under a lock, as the pool's threads report."""
 
-    Parameters
-    ----------
-    out
-        Where the lines go.
-    """
-
-    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._out = out
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._lock = threading.Lock()
         self._count = _Count(clock)
-        self._clock = clock
-        self._written: float | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        pass
 
     def expect(self, jobs: int) -> None:
         """Add to the number of jobs."""
@@ -102,6 +87,33 @@ class PlainProgress:
         """See `JobObserver`."""
         with self._lock:
             self._count.start(job)
+
+    def job_cached(self, job: Job) -> None:  # noqa: ARG002 - the build says at its end how many there were
+        """See `JobObserver`."""
+        with self._lock:
+            self._count.cached += 1
+
+
+class PlainProgress(_Counting):
+    """Write one line for each compiled job.
+
+    Parameters
+    ----------
+    out
+        Where the lines go.
+    """
+
+    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        super().__init__(clock)
+        self._clock = clock
+        self._written: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
 
     def specialization_started(self, job: Job, name: str) -> None:
         """See `JobObserver`."""
@@ -120,17 +132,12 @@ class PlainProgress:
             estimate = f", about {_duration(left)} left" if left is not None and left >= _SOON else ""
             self._write(f"[{self._count.done}/{self._count.total}] {job.label}: {seconds:.1f} s{estimate}")
 
-    def job_cached(self, job: Job) -> None:  # noqa: ARG002 - the build says at its end how many there were
-        """See `JobObserver`."""
-        with self._lock:
-            self._count.cached += 1
-
     def _write(self, text: str) -> None:
         self._out.write(text + "\n")
         self._out.flush()
 
 
-class RichProgress:
+class RichProgress(_Counting):
     """A live display: a bar with done and left, cache hits and time left, and below it what runs now.
 
     Parameters
@@ -143,8 +150,7 @@ class RichProgress:
         from rich.console import Console
         from rich.live import Live
 
-        self._lock = threading.Lock()
-        self._count = _Count(clock)
+        super().__init__(clock)
         self._live = Live(console=Console(file=out), get_renderable=self._render, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
@@ -153,16 +159,6 @@ class RichProgress:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._live.stop()
-
-    def expect(self, jobs: int) -> None:
-        """Add to the number of jobs."""
-        with self._lock:
-            self._count.total += jobs
-
-    def job_started(self, job: Job) -> None:
-        """See `JobObserver`."""
-        with self._lock:
-            self._count.start(job)
 
     def specialization_started(self, job: Job, name: str) -> None:
         """See `JobObserver`."""
@@ -174,11 +170,6 @@ class RichProgress:
         with self._lock:
             self._count.running.pop(id(job), None)
             self._count.compiled += 1
-
-    def job_cached(self, job: Job) -> None:  # noqa: ARG002 - counted only
-        """See `JobObserver`."""
-        with self._lock:
-            self._count.cached += 1
 
     def _render(self) -> Any:
         from rich.console import Group

@@ -6,7 +6,6 @@ Also run as `python -c "from flydsl_build.compile.declarations import main; …"
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.compile.author_code import import_reference, relative_to_roots
 from flydsl_build.compile.cache import python_digest
 from flydsl_build.compile.environment import put_on_path, worker_environment
 from flydsl_build.compile.recorder import Recorder
@@ -24,7 +24,7 @@ from flydsl_build.errors import ConfigError, Fault
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flydsl_build.compile.cache import BuildCache
+from flydsl_build.compile.cache import BuildCache
 
 __all__ = ["collect_declarations", "main"]
 
@@ -101,12 +101,8 @@ def main() -> int:
 
 
 def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
-    module, _, name = reference.partition(":")
     try:
-        function: Any = importlib.import_module(module)
-        for part in name.split("."):
-            function = getattr(function, part)
-        found = function()
+        found = import_reference(reference)()
         if isinstance(found, Mapping):
             found = found.items()
         if not isinstance(found, Iterable) or isinstance(found, str):
@@ -115,10 +111,9 @@ def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
         json.dumps(pairs, allow_nan=False)
     except BaseException as error:  # noqa: BLE001 - an author's function may raise anything
         frames = [
-            f"{os.path.relpath(frame.filename, root)}:{frame.lineno}: {frame.line}"
+            f"{place}:{frame.lineno}: {frame.line}"
             for frame in traceback.extract_tb(error.__traceback__)
-            for root in roots
-            if os.path.realpath(frame.filename).startswith(os.path.realpath(root) + os.sep)
+            if (place := relative_to_roots(frame.filename, roots)) is not None
         ]
         return {"fault": f"{reference} failed: {type(error).__name__}: {error}", "detail": "\n".join(frames)}
     return {"pairs": pairs}

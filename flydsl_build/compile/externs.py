@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import os
 import stat
 import types
@@ -19,9 +18,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.compile.author_code import import_reference
 from flydsl_build.compile.jobs import BitcodeUse
 from flydsl_build.compile.llvm_ir import IRError, IRModule, read_ir
 from flydsl_build.config.names import placeholders
+from flydsl_build.config.tables import ExternTable
 from flydsl_build.errors import Fault
 from flydsl_build.targets import parse_target
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from flydsl_build.compile.jobs import ExternRule
 
 __all__ = ["ExternCall", "ExternResolver", "ExternUse", "expand_placeholders", "init_reference"]
 
@@ -119,20 +119,12 @@ def init_reference(function: Any) -> tuple[str | None, str]:  # noqa: PLR0911 - 
         return None, "is defined in __main__, which is not part of the wheel"
     reference = f"{module}:{name}"
     try:
-        found = _import_reference(reference)
+        found = import_reference(reference)
     except BaseException as error:  # noqa: BLE001 - an author's module may raise anything
         return None, f"cannot be imported as {reference} ({type(error).__name__}: {error})"
     if found is not function:
         return None, f"is not the object that {reference} names"
     return reference, ""
-
-
-def _import_reference(reference: str) -> Any:
-    module, _, name = reference.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 class ExternResolver:
@@ -155,7 +147,7 @@ class ExternResolver:
     def __init__(  # noqa: PLR0913 - each is one thing that an answer depends on
         self,
         *,
-        rules: Sequence[ExternRule],
+        rules: Sequence[ExternTable],
         target: str,
         axes: Mapping[str, str],
         project: Path,
@@ -191,11 +183,11 @@ class ExternResolver:
             what = f"is declared with the types {_spell(*known)} and {_spell(*declared)}"
             use.faults.append(self._fault(symbol, what, "declare it alike everywhere"))
 
-    def _record_init(self, use: ExternUse, symbol: str, rule: ExternRule | None, source_init: Any) -> None:
+    def _record_init(self, use: ExternUse, symbol: str, rule: ExternTable | None, source_init: Any) -> None:
         if rule is not None and rule.init is not None:
             reference = rule.init
             try:
-                found = _import_reference(reference)
+                found = import_reference(reference)
             except BaseException as error:  # noqa: BLE001 - an author's module may raise anything
                 use.faults.append(
                     self._fault(
@@ -227,7 +219,7 @@ class ExternResolver:
         if reference not in use.init:
             use.init.append(reference)
 
-    def _paths(self, use: ExternUse, symbol: str, rule: ExternRule | None, source_path: str | None) -> list[Path]:
+    def _paths(self, use: ExternUse, symbol: str, rule: ExternTable | None, source_path: str | None) -> list[Path]:
         if rule is None or not rule.bitcode:
             if source_path is None:
                 return []
@@ -238,7 +230,7 @@ class ExternResolver:
             return [self.project / source_path]
         paths = []
         for text in rule.bitcode:
-            if _is_function(text):
+            if ExternTable.is_function(text):
                 use.axes.update(self.axes)
                 answer = self._ask(use, symbol, text)
             else:
@@ -253,7 +245,7 @@ class ExternResolver:
         """Call an author's function that names the bitcode for this target and these axis values."""
         fix = f"it is called as {reference}(arch{''.join(f', {one}=…' for one in self.axes)}) and returns a path"
         try:
-            answer = _import_reference(reference)(self.target, **self.axes)
+            answer = import_reference(reference)(self.target, **self.axes)
         except BaseException as error:  # noqa: BLE001 - an author's function may raise anything
             use.faults.append(self._fault(symbol, f"{reference} failed: {type(error).__name__}: {error}", fix))
             return None
@@ -271,7 +263,7 @@ class ExternResolver:
             axes.update(set(placeholders(text)) & self.axes.keys())
         return found
 
-    def _stage(self, use: ExternUse, symbol: str, rule: ExternRule | None, path: Path) -> str | None:
+    def _stage(self, use: ExternUse, symbol: str, rule: ExternTable | None, path: Path) -> str | None:
         shown = self._shown(path)
         origin = rule.where if rule is not None and rule.bitcode else "the source's bitcode_path"
         try:
@@ -313,7 +305,7 @@ class ExternResolver:
         except (ValueError, OSError, RuntimeError):  # RuntimeError: a loop of symbolic links, before Python 3.13
             return path.name.replace("\0", "\\0")
 
-    def _misfit(self, module: IRModule, rule: ExternRule | None) -> tuple[str, str]:
+    def _misfit(self, module: IRModule, rule: ExternTable | None) -> tuple[str, str]:
         """Return why a module cannot be linked for this target, and what to do; two empty strings if it can."""
         if module.triple and not module.triple.startswith(_TRIPLES):
             return f"was compiled for {module.triple}", "compile it for amdgcn-amd-amdhsa: clang -x hip --cuda-device-only"
@@ -413,11 +405,6 @@ def expand_placeholders(text: str, target: str, axes: Mapping[str, str]) -> str:
 
 def _unreadable(reason: str) -> tuple[str, str]:
     return reason, "give LLVM bitcode or textual LLVM IR: clang -x hip --cuda-device-only -emit-llvm -fgpu-rdc"
-
-
-def _is_function(text: str) -> bool:
-    module, colon, name = text.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
 
 
 def _spell(parameters: Sequence[str], result: str) -> str:

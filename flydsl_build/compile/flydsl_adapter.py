@@ -34,8 +34,9 @@ from flydsl.expr.extern import ExternFunction
 from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_struct_type
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
+from flydsl_build.compile.author_code import relative_to_roots
 from flydsl_build.compile.externs import ExternCall
-from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
+from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.declare.dtypes import DTYPES
 from flydsl_build.errors import did_you_mean
 
@@ -524,16 +525,10 @@ def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:
         # `<frozen importlib._bootstrap>` and the like have no file; as a relative path they would be the author's.
         if frame.filename.startswith("<"):
             continue
-        path = os.path.realpath(frame.filename)
         line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
-        root = next((one for one in roots if path.startswith(os.path.realpath(one) + os.sep)), None)
-        if root is not None:
-            lines.append(f"{os.path.relpath(path, os.path.realpath(root))}:{frame.lineno}: {line}")
-        elif not path.startswith(_framework_folders()):
+        place = relative_to_roots(frame.filename, roots)
+        if place is not None:
+            lines.append(f"{place}:{frame.lineno}: {line}")
+        elif not os.path.realpath(frame.filename).startswith(_framework_folders()):
             other.append(f"{frame.filename}:{frame.lineno}: {line}")
     return lines or other[-1:]
-
-
-def dim_json(dims: tuple[Dim, ...]) -> list[int | str]:
-    """Return dims in the manifest's spelling."""
-    return [one.to_json() for one in dims]

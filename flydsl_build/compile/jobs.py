@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flydsl_build.config.tables import ExternTable
 from flydsl_build.declare.specialization import Specialization
 from flydsl_build.errors import Fault
 
 __all__ = [
     "BitcodeUse",
     "CodeObjectBuild",
-    "ExternRule",
     "Job",
     "JobResult",
     "ParameterInfo",
@@ -67,18 +67,6 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExternRule:
-    """Where the device code of externs comes from: the extern table of the project, as the worker needs it."""
-
-    symbol: str
-    where: str
-    bitcode: tuple[str, ...] = ()
-    globals: tuple[str, ...] = ()
-    init: str | None = None
-    compatible: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """The specializations of one declared module, for one target and one value of each axis.
 
@@ -100,7 +88,7 @@ class Job:
     specializations: tuple[Specialization, ...]
     axes: tuple[tuple[str, str], ...] = ()
     project: str = ""
-    externs: tuple[ExternRule, ...] = ()
+    externs: tuple[ExternTable, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     dump_ir: str | None = None
 
@@ -137,15 +125,15 @@ class Job:
                 **data,
                 "specializations": tuple(Specialization.from_json(one) for one in data["specializations"]),
                 "axes": _pairs(data["axes"]),
-                "externs": tuple(_extern_rule(one) for one in data["externs"]),
+                "externs": tuple(_extern_table(one) for one in data["externs"]),
                 "environment": _pairs(data["environment"]),
             }
         )
 
 
-def _extern_rule(data: dict[str, Any]) -> ExternRule:
+def _extern_table(data: dict[str, Any]) -> ExternTable:
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-    return ExternRule(**values)
+    return ExternTable(**values)
 
 
 def _pairs(items: list[list[str]]) -> tuple[tuple[str, str], ...]:

@@ -30,6 +30,7 @@ import flydsl
 from flydsl._mlir import ir
 
 from flydsl_build.compile import device_module, factories, flydsl_adapter, host_launcher
+from flydsl_build.compile.author_code import relative_to_roots
 from flydsl_build.compile.captured_output import captured_stderr
 from flydsl_build.compile.externs import ExternResolver, ExternUse
 from flydsl_build.compile.jobs import CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
@@ -215,11 +216,7 @@ def _explain(error: BaseException, settings: WorkerSettings) -> str:
 
 
 def _relative(path: str, roots: tuple[str, ...]) -> str:
-    real = os.path.realpath(path)
-    for root in roots:
-        if real.startswith(os.path.realpath(root) + os.sep):
-            return os.path.relpath(real, os.path.realpath(root))
-    return Path(path).name
+    return relative_to_roots(path, roots) or Path(path).name
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:

@@ -11,16 +11,17 @@ import pytest
 from flydsl_build.compile.cache import BuildCache, toolchain_digest
 from flydsl_build.compile.cache_folder import CacheFolder
 from flydsl_build.compile.dependencies import Fingerprints, digest_of_file
-from flydsl_build.compile.jobs import ExternRule, Job, Toolkit
+from flydsl_build.compile.jobs import Job, Toolkit
 from flydsl_build.compile.toolchain import Linker
 from flydsl_build.config import CompileOptions
+from flydsl_build.config.tables import ExternTable
 from flydsl_build.declare.specialization import Specialization
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ONE = Specialization(name="f", module="pkg.mod", attribute="f", where="here", targets=("gfx942",), params=(("N", 1),))
-RULE = ExternRule(symbol="s_*", where="there", bitcode=("lib/{arch}.bc",))
+RULE = ExternTable(symbol="s_*", where="there", bitcode=("lib/{arch}.bc",))
 RESULT: dict[str, Any] = {
     "module": "pkg.mod",
     "target": "gfx942",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flydsl_build.compile.externs import ExternCall, ExternResolver, ExternUse, expand_placeholders, init_reference
-from flydsl_build.compile.jobs import BitcodeUse, ExternRule
+from flydsl_build.compile.jobs import BitcodeUse
+from flydsl_build.config.tables import ExternTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +57,7 @@ class Project:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def resolver(self, *rules: ExternRule, target: str = "gfx950", **options: Any) -> ExternResolver:
+    def resolver(self, *rules: ExternTable, target: str = "gfx950", **options: Any) -> ExternResolver:
         return ExternResolver(
             rules=rules, target=target, project=self.root, staging=self.staging, **{"axes": {}, "environment": {}, **options}
         )
@@ -74,8 +75,8 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def rule(*bitcode: str, symbol: str = "f", **options: Any) -> ExternRule:
-    return ExternRule(symbol=symbol, where=WHERE, bitcode=bitcode, **options)
+def rule(*bitcode: str, symbol: str = "f", **options: Any) -> ExternTable:
+    return ExternTable(symbol=symbol, where=WHERE, bitcode=bitcode, **options)
 
 
 def extern(symbol: str = "f", parameters: tuple[str, ...] = ("float32",), result: str = "float32", **options: Any) -> ExternCall:

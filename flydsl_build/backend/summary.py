@@ -132,7 +132,7 @@ def print_summary(manifests: Sequence[Manifest], out: TextIO, seconds: Mapping[_
 
 
 def resource_warnings(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Yield what slows a kernel down or keeps it from running: registers that spill, more static LDS than a workgroup can have."""
+    """Yield what slows a kernel down or keeps it from running: spills, more static LDS than a workgroup can have, no launch at all."""
     seen = set()
     for row in kernel_rows(manifests):
         kernel = row.kernel
@@ -151,6 +151,17 @@ def resource_warnings(manifests: Sequence[Manifest]) -> Iterator[str]:
         target = TARGETS.get(row.target)
         if target is not None and kernel.lds > target.lds_limit:
             yield f"{where} has {kernel.lds} bytes of static LDS, and a workgroup can have {target.lds_limit}: it cannot be launched"
+    yield from _empty_launchers(manifests)
+
+
+def _empty_launchers(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Yield the specializations whose launcher launches nothing: a call of one would succeed and do nothing."""
+    for manifest in manifests:
+        for launcher in manifest.launchers:
+            for one in launcher.specializations:
+                targets = [target for target, units in one.entries.items() if not any(entry.kernels for entry in units.values())]
+                if targets:
+                    yield f"{manifest.module}:{one.name}, {', '.join(targets)}: the launcher launches no kernel, so a call does nothing"
 
 
 def print_warnings(manifests: Sequence[Manifest], out: TextIO) -> None:

@@ -183,7 +183,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found: dict[str, Any] = {
         "archs": archs,
         "load": reader.choice("load", ("import", "lazy")),
-        "timeout": reader.positive("timeout"),
+        "timeout": reader.seconds("timeout"),
         "jobs": reader.integer("jobs", 1),
         "lld": reader.string("lld"),
         "rocm_path": reader.string("rocm-path"),
@@ -200,7 +200,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found.update((name, override.value) for name, override in overrides.items())
     for name in ("lld", "rocm_path", "cache_dir", "dump_ir"):
         if name in found:
-            found[name] = project_dir / Path(found[name])
+            found[name] = _folder_or_file(found[name], project_dir)
     axes = _axes(reader)
     found["axes"] = axes
     found["env"] = _env(reader, axes)
@@ -209,6 +209,14 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found["archs_override"] = "archs" in overrides
     found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
     return Settings(project_dir=project_dir, **found)
+
+
+def _folder_or_file(text: str, project_dir: Path) -> Path:
+    """Return the path that a setting means: from the project's folder, or from a home folder if it begins with `~`."""
+    try:
+        return project_dir / Path(text).expanduser()
+    except RuntimeError:  # there is no such user, so it is the name of a file
+        return project_dir / text
 
 
 def _cache_size(reader: TableReader) -> int | None:
@@ -257,6 +265,9 @@ def _axes(reader: TableReader) -> tuple[AxisTable, ...]:
             # Values become parts of file names and of an environment variable's text.
             if not re.fullmatch(r"[A-Za-z0-9_.+-]+", value):
                 table.reject("values", f'"{value}" has a character other than letters, digits and _.+-')
+        twin = next((axis.name for axis in found if axis.name.upper() == name.upper()), None)
+        if twin is not None:
+            tables.reject(name, f"FLYDSL_BUILD_AXIS_{name.upper()} would set this axis and {twin}", "rename one of them")
         found.append(AxisTable(name=name, where=table.where, values=values, select=table.reference("select")))
     return tuple(found)
 

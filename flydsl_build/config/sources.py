@@ -8,14 +8,13 @@ Front ends hand config settings to the back end unchecked, and setuptools passes
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, FaultCollector, did_you_mean
 from ..targets import parse_target
 from .keys import keys_of
-from .table_reader import describe
+from .table_reader import SECONDS, describe, seconds_of
 from .tables import Settings
 
 if TYPE_CHECKING:
@@ -156,12 +155,7 @@ def _jobs(text: str) -> tuple[int | None, str]:
 
 
 def _seconds(text: str) -> tuple[float | None, str]:
-    words = "a number of seconds above 0"
-    try:
-        value = float(text)
-    except ValueError:
-        return None, words
-    return (value if math.isfinite(value) and value > 0 else None), words
+    return seconds_of(text), SECONDS
 
 
 def _load(text: str) -> tuple[str | None, str]:

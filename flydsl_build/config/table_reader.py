@@ -14,7 +14,20 @@ from .names import is_name, reference_fault
 if TYPE_CHECKING:
     from .tables import ArgumentText, PlainValue
 
-__all__ = ["TableReader", "describe"]
+__all__ = ["SECONDS", "TableReader", "describe", "seconds_of"]
+
+# A year. The waits of the operating system end somewhere above that, and none of them says so.
+_LONGEST = 366 * 24 * 3600
+SECONDS = f"a number of seconds above 0 and at most {_LONGEST}"
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds that a text means, or None if it is no number or none that can be waited for."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value <= _LONGEST else None
 
 
 def describe(value: object) -> str:  # noqa: PLR0911 - one line a type
@@ -85,6 +98,9 @@ class TableReader:
         if value is not None and not value.strip():
             self.reject(key, "the string is empty")
             return None
+        if value is not None and "\0" in value:
+            self.reject(key, "the string has a NUL character", "remove it")
+            return None
         return value if value is None else str(value)
 
     def boolean(self, key: str) -> bool | None:
@@ -103,13 +119,13 @@ class TableReader:
             return None
         return int(value)
 
-    def positive(self, key: str) -> float | None:
-        """Return a finite number above 0, or None."""
-        value = self._typed(key, (int, float), "a number above 0")
+    def seconds(self, key: str) -> float | None:
+        """Return a number of seconds that can be waited for, or None."""
+        value = self._typed(key, (int, float), SECONDS)
         if value is None:
             return None
-        if not math.isfinite(value) or value <= 0:
-            self.reject(key, f"found {describe(value)}", "write a number above 0")
+        if not 0 < value <= _LONGEST:
+            self.reject(key, f"found {describe(value)}", f"write {SECONDS}")
             return None
         return float(value)
 
@@ -139,6 +155,8 @@ class TableReader:
                 self.faults.add(f"{self.place(key)}[{index}]", f"found {describe(item)}", "write a string")
             elif not item.strip():
                 self.faults.add(f"{self.place(key)}[{index}]", "the string is empty")
+            elif "\0" in item:
+                self.faults.add(f"{self.place(key)}[{index}]", "the string has a NUL character", "remove it")
             else:
                 found.append(item)
         return tuple(dict.fromkeys(found))

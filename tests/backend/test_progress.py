@@ -171,6 +171,13 @@ def test_warnings(manifest: Manifest) -> None:
     )
 
 
+def test_a_launcher_that_launches_nothing(manifest: Manifest) -> None:
+    raw = json.loads(manifest.to_json())
+    raw["launchers"][0]["specializations"][0]["entries"]["gfx1100"]["main"]["kernels"] = []
+    empty = Manifest.from_json(json.dumps(raw), where="x")
+    assert list(resource_warnings([empty])) == ["space.halve:halve, gfx1100: the launcher launches no kernel, so a call does nothing"]
+
+
 def test_a_target_of_a_newer_version(manifest: Manifest) -> None:
     text = json.dumps(json.loads(manifest.to_json())).replace("gfx1100", "gfx1999")
     newer = Manifest.from_json(text, where="x")

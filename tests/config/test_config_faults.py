@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = "tool.flydsl-build"
+SECONDS = "a number of seconds above 0 and at most 31622400"
 ARCHS = '[tool.flydsl-build]\narchs = ["gfx942"]\n'
 K = '[tool.flydsl-build.kernels."m:f"]\n'
 MINIMAL = ARCHS + K
@@ -114,9 +115,15 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (f'[{T}]\narchs = ["gfx9999"]\n{K}', f'{T}.archs: unknown architecture "gfx9999"\n    -> Did you mean "gfx950"? {KNOWN}'),
         (in_table('load = "eager"'), f'{T}.load: found the string "eager"\n    -> write "import" or "lazy"'),
         (in_table("load = 1"), f'{T}.load: found the integer 1\n    -> write "import" or "lazy"'),
-        (in_table("timeout = 0"), f"{T}.timeout: found the integer 0\n    -> write a number above 0"),
-        (in_table("timeout = inf"), f"{T}.timeout: found the number inf\n    -> write a number above 0"),
-        (in_table('timeout = "1"'), f'{T}.timeout: found the string "1"\n    -> write a number above 0'),
+        (in_table("timeout = 0"), f"{T}.timeout: found the integer 0\n    -> write {SECONDS}"),
+        (in_table("timeout = inf"), f"{T}.timeout: found the number inf\n    -> write {SECONDS}"),
+        (in_table("timeout = 1e300"), f"{T}.timeout: found the number 1e+300\n    -> write {SECONDS}"),
+        (in_table('lld = "a\\u0000b"'), f"{T}.lld: the string has a NUL character\n    -> remove it"),
+        (
+            in_table('archs = ["gfx942", "a\\u0000"]').replace('archs = ["gfx942"]\n', "", 1),
+            f"{T}.archs[1]: the string has a NUL character\n    -> remove it",
+        ),
+        (in_table('timeout = "1"'), f'{T}.timeout: found the string "1"\n    -> write {SECONDS}'),
         (in_table("jobs = 0"), f"{T}.jobs: found the integer 0\n    -> write an integer of at least 1"),
         (in_table("jobs = true"), f"{T}.jobs: found the boolean true\n    -> write an integer of at least 1"),
         (in_table("jobs = 1.5"), f"{T}.jobs: found the number 1.5\n    -> write an integer of at least 1"),
@@ -176,6 +183,10 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (
             in_table("axes = { arch = { values = ['x'] } }"),
             f'{T}.axes.arch: "arch" cannot be the name of an axis\n    -> write a Python name other than arch',
+        ),
+        (
+            in_table("axes = { nic = { values = ['a'] }, NIC = { values = ['b'] } }"),
+            f"{T}.axes.NIC: FLYDSL_BUILD_AXIS_NIC would set this axis and nic\n    -> rename one of them",
         ),
         (in_table("axes = { nic = {} }"), f'{T}.axes.nic.values: missing\n    -> list the values to build for, such as ["mlx5", "bnxt"]'),
         (
@@ -293,8 +304,10 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"jobs": ["1", "2"]}, '-C jobs: given 2 times with different values: "1", "2"\n    -> give it once'),
         ({"jobs": "0"}, '-C jobs: found "0"\n    -> write an integer of at least 1'),
         ({"jobs": "many"}, '-C jobs: found "many"\n    -> write an integer of at least 1'),
-        ({"timeout": "-1"}, '-C timeout: found "-1"\n    -> write a number of seconds above 0'),
-        ({"timeout": "x"}, '-C timeout: found "x"\n    -> write a number of seconds above 0'),
+        ({"timeout": "-1"}, f'-C timeout: found "-1"\n    -> write {SECONDS}'),
+        ({"timeout": "x"}, f'-C timeout: found "x"\n    -> write {SECONDS}'),
+        ({"timeout": "nan"}, f'-C timeout: found "nan"\n    -> write {SECONDS}'),
+        ({"timeout": "1e300"}, f'-C timeout: found "1e300"\n    -> write {SECONDS}'),
         ({"load": "eager"}, '-C load: found "eager"\n    -> write "import" or "lazy"'),
         ({"verbose": "2"}, '-C verbose: found "2"\n    -> write true or false'),
         ({"lld": ""}, '-C lld: found ""\n    -> write a path'),

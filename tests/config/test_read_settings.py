@@ -269,3 +269,12 @@ def test_the_cache_is_on_unless_it_is_turned_off(tmp_path: Path) -> None:
     assert read(tmp_path, MINIMAL).cache
     assert not read(tmp_path, MINIMAL, environ={"FLYDSL_BUILD_CACHE": "0"}).cache
     assert read(tmp_path, MINIMAL, {"cache": ""}, {"FLYDSL_BUILD_CACHE": "0"}).cache
+
+
+def test_paths_in_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.flydsl-build]\narchs = ["gfx942"]\nlld = "~no-such-user/lld"\n[tool.flydsl-build.kernels."m:f"]\n'
+    )
+    settings = read_settings(tmp_path, {"cache-dir": "~/kept"}, {})
+    assert (settings.cache_dir, settings.lld) == (tmp_path / "home/kept", tmp_path / "~no-such-user/lld")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["ExternCall", "ExternResolver", "ExternUse", "expand_placeholders", "init_reference"]
 
 _CODE_OBJECT_VERSION = 6
+# How many names of a long list a message has.
+_SHOWN = 5
 # Newer LLVM spells the processor's family into the triple.
 _TRIPLES = ("amdgcn", "amdgpu")
 # What LLVM links from ROCm's device libraries by itself.
@@ -343,6 +345,29 @@ class ExternResolver:
             if len(strong) > 1:
                 faults.append(self._defined_twice(symbol, strong))
         return faults
+
+    def repeated_definitions(self, uses: Sequence[ExternUse]) -> list[str]:
+        """Return a warning for each two files of one code object that define the same further symbols: the first one's are linked.
+
+        Another linker would refuse the symbols; this one takes only what is still undefined. What kernels call, and declared globals, are
+        faults of `check_joined`.
+        """
+        known = {name for use in uses for name in (*use.symbols, *use.globals)}
+        files = {one.sha256: one for use in uses for one in use.files.values()}
+        owners: dict[str, str] = {}
+        repeated: dict[tuple[str, str], list[str]] = {}
+        for digest, file in files.items():
+            module = self.modules[digest]
+            for name, one in () if isinstance(module, str) else (*module.functions.items(), *module.globals.items()):
+                if one.is_definition and one.linkage == "external" and name not in known:
+                    first = owners.setdefault(name, file.file)
+                    if first != file.file:
+                        repeated.setdefault((first, file.file), []).append(name)
+        return [
+            f"bitcode {first} and {second} both define {', '.join(names[:_SHOWN])}"
+            f"{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}; those of {first} are linked"
+            for (first, second), names in repeated.items()
+        ]
 
     def check_joined(self, uses: Sequence[ExternUse]) -> list[Fault]:
         """Check what specializations that become one code object link together: each symbol has one definition for all of them."""

@@ -94,6 +94,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
     """
     started = time.perf_counter()
     faults: list[Fault] = []
+    warnings = [*_version_warning()]
     traced: list[_Traced] = []
     objects: list[CodeObjectBuild] = []
     built: list[SpecializationBuild] = []
@@ -130,6 +131,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
             faults += [fault for fault in resolver.check_linked(one.externs) if fault not in faults]
         if not faults:
             faults += resolver.check_joined([one.externs for one in traced])
+            warnings += resolver.repeated_definitions([one.externs for one in traced])
         if not faults:
             with flydsl_adapter.mlir_context():
                 try:
@@ -150,7 +152,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         flydsl=flydsl.__version__,
         llvm=_llvm_version(),
         seconds=time.perf_counter() - started,
-        warnings=_version_warning(),
+        warnings=tuple(warnings),
         faults=tuple(faults),
     )
 
@@ -753,7 +755,11 @@ def _generate(device: ir.Module, members: list[_Traced], job: Job, settings: Wor
             with flydsl_adapter.llvm_options(options):
                 return device_module.serialize(device, attach=_attach(members, job), toolkit=settings.toolkit.folder), ""
         except Exception as error:  # noqa: BLE001 - whatever stops the code generator is shown
-            return None, "\n".join(filter(None, [_explain(error, settings), output.text()]))
+            message = "\n".join(filter(None, [_explain(error, settings), output.text()]))
+    # The files that LLVM reads are copies: the author knows them by other names.
+    for staged, use in {path: use for one in members for path, use in one.externs.files.items()}.items():
+        message = message.replace(staged, use.file)
+    return None, message
 
 
 def _dump(specialization: Specialization, lowered: flydsl_adapter.Lowered, stages: Path, job: Job, settings: WorkerSettings) -> None:

@@ -292,6 +292,21 @@ def test_faults_of_bitcode_over_targets(build: Callable[..., Build]) -> None:
     assert text.startswith("6 faults:\n")
 
 
+def test_bitcode_that_llvm_alone_refuses(build: Callable[..., Build]) -> None:
+    """The linker reads a copy with another name; the message has the author's."""
+    source = KERNEL + 'wrong = link_extern(ffi("wrong", ["float32"], "float32"), bitcode_path="lib/wrong.ll")\n'
+    built = build(
+        {
+            "pyproject.toml": f"{PYPROJECT}{table('a:a')}",
+            "lib/wrong.ll": device_code("define float @wrong(float %x) {\n  frobnicate float %x\n}"),
+            "faulty/__init__.py": "",
+            "faulty/a.py": source + launcher("a", "wrong"),
+        }
+    )
+    text = message(built)
+    assert "Failed loading file from lib/wrong.ll, error: expected instruction opcode\n" in text
+
+
 def test_functions_that_the_wheel_will_not_have(build: Callable[..., Build]) -> None:
     source = KERNEL + "from build_support import outside\n\n\ndef inside(module):\n    return 0\n\n"
     for name in ("inside", "outside"):

@@ -694,6 +694,23 @@ def test_all_faults_come_together(project: Project, inits: Any) -> None:
     ]
 
 
+def test_further_symbols_that_two_files_define(project: Project) -> None:
+    """Nothing calls them, so none is a fault: which of them would be used is said."""
+    common = [function(f"same_{number}") for number in range(7)]
+    project.write("a.ll", ir(function("f"), *common, "@state = addrspace(1) global float 0.0", function("odr", "linkonce_odr")))
+    project.write("b.ll", ir(function("g"), *common, "@state = addrspace(1) global float 1.0", function("odr", "linkonce_odr")))
+    project.write("c.ll", ir(function("h"), common[0], function("f", "internal")))
+    resolver = project.resolver()
+    use = ExternUse()
+    for symbol, file in (("f", "a.ll"), ("g", "b.ll"), ("h", "c.ll")):
+        resolver.resolve(use, extern(symbol=symbol, source_path=file))
+    assert resolver.check_joined([use]) == []
+    assert resolver.repeated_definitions([use]) == [
+        "bitcode a.ll and b.ll both define same_0, same_1, same_2, same_3, same_4 and 3 more; those of a.ll are linked",
+        "bitcode a.ll and c.ll both define same_0; those of a.ll are linked",
+    ]
+
+
 def test_two_kernels_that_declare_it_differently(project: Project) -> None:
     project.write("f.ll", ir(function()))
     resolver = project.resolver(rule("f.ll"))

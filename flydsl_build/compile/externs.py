@@ -358,11 +358,10 @@ class ExternResolver:
         repeated: dict[tuple[str, str], list[str]] = {}
         for digest, file in files.items():
             module = self.modules[digest]
-            for name, one in () if isinstance(module, str) else (*module.functions.items(), *module.globals.items()):
-                if one.is_definition and one.linkage == "external" and name not in known:
-                    first = owners.setdefault(name, file.file)
-                    if first != file.file:
-                        repeated.setdefault((first, file.file), []).append(name)
+            for name in () if isinstance(module, str) else module.strong_definitions():
+                first = owners.setdefault(name, file.file)
+                if first != file.file and name not in known:
+                    repeated.setdefault((first, file.file), []).append(name)
         return [
             f"bitcode {first} and {second} both define {', '.join(names[:_SHOWN])}"
             f"{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}; those of {first} are linked"

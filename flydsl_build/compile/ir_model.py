@@ -137,6 +137,11 @@ class IRModule:
         """The code object version as people name it: 6 for a flag of 600; None without the flag."""
         return None if self.code_object_version is None else self.code_object_version // _VERSION_UNIT
 
+    def strong_definitions(self) -> list[str]:
+        """Return the names of the functions and globals that no other module may define too."""
+        functions = [name for name, one in self.functions.items() if one.is_definition and one.linkage == "external"]
+        return functions + [name for name, one in self.globals.items() if one.is_definition and one.linkage == "external"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IRType:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
-from flydsl_build.backend.launchers import launcher_entries
+from flydsl_build.backend.launchers import launcher_entries, value_classes
 from flydsl_build.bundle.elf import read_code_object, read_elf
 from flydsl_build.bundle.manifest import (
     Axis,
@@ -110,6 +110,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         },
         library=library,
         units=tuple(units.values()),
+        classes=value_classes(results),
         launchers=launchers,
         provenance=Provenance(
             flydsl=first.flydsl,
@@ -126,7 +127,8 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
 
     text = manifest.to_json().encode()
     (output / placement.manifest_name).write_bytes(text)
-    exported = {launcher.name for launcher in launchers} | {struct.name for struct in argument_structs(manifest)}
+    exported = {launcher.name.partition(".")[0] for launcher in launchers} | set(manifest.classes or ())
+    exported |= {struct.name for struct in argument_structs(manifest)}
     return AssembledModule(
         placement=placement,
         manifest=manifest,

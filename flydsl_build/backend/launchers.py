@@ -19,14 +19,14 @@ from flydsl_build.bundle.manifest import (
 from flydsl_build.declare.argument_json import argument_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from flydsl_build.bundle.manifest import PlainValue, Unit
     from flydsl_build.compile.jobs import JobResult, ParameterInfo, SpecializationBuild
     from flydsl_build.declare.specialization import Specialization
     from flydsl_build.errors import FaultCollector
 
-__all__ = ["launcher_entries"]
+__all__ = ["launcher_entries", "value_classes"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,13 +72,25 @@ def launcher_entries(
     return tuple(_launcher(name, members, units, faults) for name, members in by_launcher.items())
 
 
+def value_classes(results: Sequence[JobResult]) -> dict[str, tuple[Parameter, ...]] | None:
+    """Return the classes whose objects select specializations, by name; a name that stands for two is left out."""
+    found: dict[str, tuple[Parameter, ...] | None] = {}
+    for result in results:
+        for build in result.specializations:
+            for name, infos in build.classes.items():
+                fields = tuple(_parameter(one) for one in infos)
+                found[name] = fields if found.get(name, fields) == fields else None
+    return {name: fields for name, fields in found.items() if fields is not None} or None
+
+
 def _launcher(name: str, members: list[_Member], units: dict[str, Unit], faults: FaultCollector) -> LauncherEntry:
     for member in members:
         _check_targets_agree(member, faults)
+        _check_values(member, faults)
     first = members[0].first
     is_factory = members[0].specialization.params is not None
     factory_parameters = _factory_parameters(members, faults) if is_factory else ()
-    params = [_completed(member.specialization.params or (), factory_parameters) for member in members]
+    params = [_completed(member.first.params, factory_parameters) for member in members]
     own = _own_parameters(members, params, faults)
     return LauncherEntry(
         name=name,
@@ -93,9 +105,33 @@ def _launcher(name: str, members: list[_Member], units: dict[str, Unit], faults:
     )
 
 
+def _check_values(member: _Member, faults: FaultCollector) -> None:
+    """Record plain values that a factory returns differently for one target: they may differ between targets, which the run time knows."""
+    for target, builds in member.per_target.items():
+        for build in builds:
+            if repr(build.values) != repr(builds[0].values):
+                faults.add(
+                    f"{member.specialization.where}, {target}",
+                    f"the values that the factory returns beside its launchers differ between values of an axis: {builds[0].values} "
+                    f"and {build.values}",
+                    "return the same for every value of the axis, or leave them out of what the factory returns",
+                )
+            if set(build.values) != set(member.first.values):
+                faults.add(
+                    f"{member.specialization.where}, {target}",
+                    "what the factory returns as plain values differs between targets: "
+                    f"{_quoted(member.first.values)} and {_quoted(build.values)}",
+                    "return launchers under the same names for all targets",
+                )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
 def _check_targets_agree(member: _Member, faults: FaultCollector) -> None:
     for target, other in member.builds():
-        for what in ("parameters", "arguments", "slots", "constexpr"):
+        for what in ("parameters", "arguments", "slots", "constexpr", "params"):
             if getattr(other, what) != getattr(member.first, what):
                 faults.add(
                     f"{member.specialization.where}, {target}",
@@ -118,6 +154,8 @@ def _parameter(info: ParameterInfo) -> Parameter:
 
 
 def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _tuples(one) for name, one in value.items()}
     return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
 
 
@@ -141,9 +179,9 @@ def _factory_parameters(members: list[_Member], faults: FaultCollector) -> tuple
     return found
 
 
-def _completed(params: tuple[tuple[str, Any], ...], parameters: tuple[ParameterInfo, ...]) -> dict[str, PlainValue]:
+def _completed(params: dict[str, Any], parameters: tuple[ParameterInfo, ...]) -> dict[str, PlainValue]:
     """Return what the factory was called with, with its defaults that can be compared, in the order of its signature."""
-    given: dict[str, PlainValue] = dict(params)
+    given: dict[str, PlainValue] = {name: _tuples(value) for name, value in params.items()}
     found = {}
     for one in parameters:
         if one.name in given:
@@ -222,6 +260,7 @@ def _specialization(
         constexpr={name: _tuples(value) for name, value in first.constexpr.items()},
         params=params,
         element=specialization.element,
+        values={target: _tuples(builds[0].values) for target, builds in member.per_target.items()} if first.values else None,
         parameters=parameters,
         targets=tuple(member.per_target),
         arguments={name: argument_from_json(one) for name, one in first.arguments.items()},

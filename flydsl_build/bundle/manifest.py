@@ -66,8 +66,8 @@ __all__ = [
 SCHEMA: Final = 1
 """Version of the manifest's form; a reader refuses newer ones."""
 
-PlainValue: TypeAlias = "bool | int | float | str | tuple[PlainValue, ...] | None"
-"""A constexpr value, a parameter of a factory, a default."""
+PlainValue: TypeAlias = "bool | int | float | str | tuple[PlainValue, ...] | dict[str, PlainValue] | None"
+"""A constexpr value, a parameter of a factory, a default; an object with fields is a table of them."""
 
 _JSON: TypeAlias = "bool | int | float | str | list[_JSON] | dict[str, _JSON] | None"
 
@@ -318,12 +318,15 @@ class SpecializationEntry:
     name
         Unique in the module.
     constexpr
-        Values of the launcher's constexpr and type parameters.
+        Values of the launcher's constexpr and type parameters; of a struct, a table of its constexpr fields.
     params
         The parameters its factory was called with, completed by its plain defaults; empty for a plain launcher. What is missing of
         the factory's parameters has a default that cannot be compared: a call has to leave it out.
     element
         Which of several launchers that the factory returns; absent if it returns one.
+    values
+        By target, the plain values that its factory returns beside it, by the names of `returns`; absent if there are none. A list is
+        `{"list": […]}`, an array is a tuple, and a FlyDSL type is `{"dtype": name}`.
     parameters
         Of this launcher, where the factory returns launchers with different ones; absent where they are those of the launcher entry.
     targets
@@ -344,6 +347,7 @@ class SpecializationEntry:
     constexpr: dict[str, PlainValue]
     params: dict[str, PlainValue]
     element: str | None = None
+    values: dict[str, dict[str, PlainValue]] | None = None
     parameters: tuple[Parameter, ...] | None = None
     targets: tuple[str, ...]
     arguments: dict[str, ArgumentType]
@@ -360,9 +364,9 @@ class Returns:
     Parameters
     ----------
     form
-        A tuple (of lists, too), a named tuple, a dict, or an object with launchers as attributes.
+        A tuple (of lists, too), a named tuple, a dict, or an object with attributes.
     names
-        Of the items of a tuple in order, keys, or attributes.
+        Of the items of a tuple in order, keys, or attributes: launchers and plain values.
     """
 
     form: ReturnsForm
@@ -386,7 +390,7 @@ class LauncherEntry:
     factory_parameters
         Of the factory; absent for a launcher.
     returns
-        The several launchers that the factory returns; absent if it returns one.
+        The several things that the factory returns; absent if it returns one launcher.
     specializations
         All of them, in order of declaration.
     """
@@ -447,6 +451,9 @@ class Manifest:
         By name.
     library
         The launcher library.
+    classes
+        By name, the fields of the classes whose objects select a specialization: structs with constexpr fields, and parameters of
+        factories. Absent if there are none.
     units, launchers, provenance
         See the classes.
     """
@@ -458,6 +465,7 @@ class Manifest:
     targets: tuple[str, ...]
     axes: dict[str, Axis]
     library: Library
+    classes: dict[str, tuple[Parameter, ...]] | None = None
     units: tuple[Unit, ...]
     launchers: tuple[LauncherEntry, ...]
     provenance: Provenance
@@ -647,6 +655,7 @@ class _Consistency:
         if not launcher.specializations:
             self.fault(path, "has no specialization")
         parameters: dict[str, tuple[Parameter, ...]] = {}
+        values: dict[str, dict[str, PlainValue]] = {}
         for n, specialization in enumerate(launcher.specializations):
             place = f"{path}.specializations[{n}]"
             self.specialization(manifest, launcher, specialization, units, place)
@@ -656,11 +665,23 @@ class _Consistency:
             mine = launcher.parameters_of(specialization)
             if parameters.setdefault(key, mine) != mine:
                 self.fault(f"{place}.parameters", "differ from those of another specialization of the same factory parameters")
+            for target, found in (specialization.values or {}).items():
+                # On one device, one call of the factory returns one value of each name.
+                key = repr((sorted(specialization.params.items()), target))
+                if repr(values.setdefault(key, found)) != repr(found):
+                    self.fault(f"{place}.values.{target}", "differ from those of another specialization of the same factory parameters")
 
     def own_parameters(self, launcher: LauncherEntry, specialization: SpecializationEntry, path: str) -> None:
         names = () if launcher.returns is None else launcher.returns.names
         if (specialization.element is None) != (launcher.returns is None) or (names and specialization.element not in names):
             self.fault(f"{path}.element", f"{specialization.element} is not what the launcher's `returns` names")
+        if specialization.values is not None:
+            if set(specialization.values) != set(specialization.targets):
+                self.fault(f"{path}.values", "does not have exactly the targets of the specialization")
+            for target, found in specialization.values.items():
+                for name in found:
+                    if name not in names:
+                        self.fault(f"{path}.values.{target}", f"{name} is not what the launcher's `returns` names")
         if specialization.parameters is None:
             return
         if launcher.kind != "factory":
@@ -828,6 +849,8 @@ class _JsonReader:
     def plain(self, value: object, path: str, depth: int = 0) -> Any:
         if isinstance(value, list) and depth < _MAX_DEPTH:
             return tuple(self.plain(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(value))
+        if isinstance(value, dict) and depth < _MAX_DEPTH:
+            return {key: self.plain(item, _join(path, key), depth + 1) for key, item in value.items()}
         if not isinstance(value, NoneType | bool | int | float | str):
             return self.wrong(value, path, "a plain value")
         return value
@@ -986,6 +1009,7 @@ _READ: Final[dict[str, _Read]] = {
     "dict[str, str]": _mapping(_JsonReader.text),
     "PlainValue | NoDefault": _JsonReader.plain,
     "dict[str, PlainValue]": _mapping(_JsonReader.plain),
+    "dict[str, dict[str, PlainValue]] | None": _optional(_mapping(_mapping(_JsonReader.plain))),
     "dict[str, ArgumentType]": _mapping(_JsonReader.argument),
     "Load": _word(Load),
     "LauncherKind": _word(LauncherKind),
@@ -1000,6 +1024,7 @@ _READ: Final[dict[str, _Read]] = {
     "Returns | None": _optional(_record(Returns)),
     "dict[str, Axis]": _mapping(_record(Axis)),
     "dict[str, CodeObject]": _mapping(_record(CodeObject)),
+    "dict[str, tuple[Parameter, ...]] | None": _optional(_mapping(_items(_record(Parameter)))),
     "dict[str, dict[str, HostEntry]]": _mapping(_mapping(_record(HostEntry))),
     "tuple[Bitcode, ...]": _items(_record(Bitcode)),
     "tuple[DeviceGlobal, ...]": _items(_record(DeviceGlobal)),

@@ -31,7 +31,7 @@ from flydsl.compiler.kernel_function import CompilationContext
 from flydsl.compiler.llvm_options import llvm_options
 from flydsl.expr import numeric
 from flydsl.expr.extern import ExternFunction
-from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_struct_type
+from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_specializable_struct_type, is_struct_type
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flydsl_build.compile.author_code import relative_to_roots
@@ -51,7 +51,9 @@ __all__ = [
     "DSLCompileError",
     "Lowered",
     "author_frames",
+    "has_constants",
     "is_launcher",
+    "is_struct",
     "llvm_options",
     "lower",
     "make_argument",
@@ -59,6 +61,9 @@ __all__ = [
     "parameter_role",
     "register_packaging_backend",
     "signature_of",
+    "struct_class",
+    "struct_constants",
+    "struct_fields",
     "type_name",
     "type_of_annotation",
     "type_of_name",
@@ -389,6 +394,63 @@ def type_of_annotation(annotation: Any, declared: ArgumentType | None) -> Argume
     return None
 
 
+# --- structs -----------------------------------------------------------------------------------------------------------
+
+
+def is_struct(kind: Any) -> bool:
+    """Tell whether a class is an `fx.struct`."""
+    return isinstance(kind, type) and bool(is_struct_type(kind))
+
+
+def struct_class(kind: type) -> type:
+    """Return the class that the author wrote: that of an object with constexpr fields is one that FlyDSL made of it."""
+    base: type = getattr(kind, "__dsl_base_type__", kind)
+    return base
+
+
+def struct_fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of an `fx.struct` with their types, constexpr fields too."""
+    return tuple(_effective_field_defs(struct_class(kind)))
+
+
+def has_constants(annotation: Any) -> bool:
+    """Tell whether an annotation is a struct with constexpr fields, also inside of a struct in it."""
+    return bool(is_specializable_struct_type(annotation))
+
+
+def struct_constants(kind: type, table: dict[str, Any]) -> dict[str, Any]:
+    """Return declared values of a struct's constexpr fields in the order of the fields; those of structs in it are in tables.
+
+    Raises
+    ------
+    ArgumentError
+        A constexpr field has no value, or what has one is no constexpr field.
+    """
+    fields = dict(struct_fields(kind))
+    constants = [name for name, spec in fields.items() if _is_constexpr_type(spec)]
+    inner = [name for name, spec in fields.items() if has_constants(spec)]
+    for name in table:
+        if name not in constants and name not in inner:
+            kinds = "is no constexpr field" if name in fields else "is no field"
+            msg = f"{name} {kinds} of struct {kind.__name__}. {did_you_mean(name, [*constants, *inner])}"
+            raise ArgumentError(msg)
+    missing = [name for name in constants if name not in table]
+    if missing:
+        msg = f"{', '.join(missing)} of struct {kind.__name__} have no value"
+        raise ArgumentError(msg)
+    found: dict[str, Any] = {}
+    for name, spec in fields.items():
+        if name in constants:
+            found[name] = table[name]
+        elif name in inner:
+            given = table.get(name, {})
+            if not isinstance(given, dict):
+                msg = f"{name} of struct {kind.__name__} is a struct itself, and its value is {given!r}, not a table"
+                raise ArgumentError(msg)
+            found[name] = struct_constants(spec, given)
+    return found
+
+
 # --- arguments ---------------------------------------------------------------------------------------------------------
 
 
@@ -428,8 +490,13 @@ class _DeclaredTensor(jit_argument.MemRefJitArg):
 jit_argument.JitArgumentRegistry.register_jit_arg(_DeclaredTensor, Tensor)
 
 
-def make_argument(declared: ArgumentType, annotation: Any) -> Any:
+def make_argument(declared: ArgumentType, annotation: Any, constants: dict[str, Any] | None = None) -> Any:
     """Return the FlyDSL argument for a declared type.
+
+    Parameters
+    ----------
+    constants
+        What `struct_constants` gave for a struct.
 
     Raises
     ------
@@ -448,12 +515,13 @@ def make_argument(declared: ArgumentType, annotation: Any) -> Any:
         if not (isinstance(annotation, type) and is_struct_type(annotation)):
             msg = "a struct argument needs a parameter that is annotated with the struct"
             raise ArgumentError(msg)
-        specs = dict(_effective_field_defs(annotation))
-        constants = [name for name, spec in specs.items() if _is_constexpr_type(spec)]
-        if constants:
-            msg = f"struct {annotation.__name__} has constexpr fields ({', '.join(constants)}), which a declaration cannot give values yet"
-            raise ArgumentError(msg)
-        return annotation(**{name: make_argument(one, specs[name]) for name, one in declared.fields})
+        specs = dict(struct_fields(annotation))
+        fixed = constants or {}
+        fields = {name: make_argument(one, specs[name], fixed.get(name)) for name, one in declared.fields}
+        try:
+            return annotation(**{**fixed, **fields})
+        except TypeError as error:
+            raise ArgumentError(str(error)) from None
     msg = f"unknown argument type {declared!r}"
     raise ArgumentError(msg)
 

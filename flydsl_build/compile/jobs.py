@@ -202,6 +202,12 @@ class SpecializationBuild:
     ----------
     form
         How the factory returns several launchers, one of which this is; see `factories.Resolved`.
+    params
+        What the factory was called with, objects as tables of all their fields.
+    values
+        The plain values that the factory returned beside launchers, by name.
+    classes
+        By name, the fields of the classes that objects were made of for tables.
     doc
         Docstring of the launcher, or of the factory.
     arguments
@@ -226,7 +232,10 @@ class SpecializationBuild:
     axes: tuple[str, ...]
     parameters: tuple[ParameterInfo, ...]
     factory_parameters: tuple[ParameterInfo, ...]
+    params: dict[str, Any]
     form: str | None
+    values: dict[str, Any]
+    classes: dict[str, tuple[ParameterInfo, ...]]
     doc: str | None
     constexpr: dict[str, Any]
     arguments: dict[str, Any]
@@ -277,6 +286,7 @@ class JobResult:
                     **one,
                     "parameters": parameters(one["parameters"]),
                     "factory_parameters": parameters(one["factory_parameters"]),
+                    "classes": {name: parameters(fields) for name, fields in one["classes"].items()},
                     "axes": tuple(one["axes"]),
                     "slots": tuple(one["slots"]),
                     "kernels": tuple(one["kernels"]),

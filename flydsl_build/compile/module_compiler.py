@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import flydsl
 from flydsl._mlir import ir
 
-from flydsl_build.compile import device_module, factories, flydsl_adapter, host_launcher
+from flydsl_build.compile import author_values, device_module, factories, flydsl_adapter, host_launcher
 from flydsl_build.compile.author_code import relative_to_roots
 from flydsl_build.compile.captured_output import captured_stderr
 from flydsl_build.compile.externs import ExternResolver, ExternUse
@@ -70,6 +70,7 @@ class _Traced:
     parameters: tuple[ParameterInfo, ...]
     factory_parameters: tuple[ParameterInfo, ...]
     constexpr: dict[str, Any]
+    classes: tuple[type, ...]
     arguments: dict[str, ArgumentType]
     externs: ExternUse
     seconds: float
@@ -121,7 +122,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
             try:
                 resolved = _resolve(found, declared, job.target, settings)
                 specialization = _with_own_constexpr(declared, resolved)
-                if _is_repeated(specialization, seen):
+                if resolved.launcher is None or _is_repeated(specialization, seen):
                     continue
                 one = _trace(resolved, specialization, job, settings, resolver)
             except _FaultError as failed:
@@ -131,6 +132,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
             faults += [fault for fault in resolver.check_linked(one.externs) if fault not in faults]
         if not faults:
             faults += resolver.check_joined([one.externs for one in traced])
+            warnings += [_wrapper_warning(one) for one in traced if one.resolved.wrapper is not None]
             warnings += resolver.repeated_definitions([one.externs for one in traced])
         if not faults:
             with flydsl_adapter.mlir_context():
@@ -152,7 +154,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         flydsl=flydsl.__version__,
         llvm=_llvm_version(),
         seconds=time.perf_counter() - started,
-        warnings=tuple(warnings),
+        warnings=tuple(dict.fromkeys(warnings)),
         faults=tuple(faults),
     )
 
@@ -333,7 +335,7 @@ def _init_distributions(objects: list[CodeObjectBuild], roots: tuple[str, ...]) 
 
 
 def _resolve(found: factories.Resolver, specialization: Specialization, target: str, settings: WorkerSettings) -> factories.Resolved:
-    """Return the launcher that a specialization names, with the factory it came from."""
+    """Return the launcher or plain value that a specialization names, with the factory it came from."""
     try:
         return found.resolve(specialization)
     except factories.ResolveError as error:
@@ -350,6 +352,30 @@ def _resolve(found: factories.Resolver, specialization: Specialization, target: 
         raise _FaultError(Fault(where=where, what=what, fix=fix, detail=detail)) from None
 
 
+def _wrapper_warning(one: _Traced) -> str:
+    """Say what a user of the wheel calls where users of the source call a Python function around it."""
+    specialization, launcher, wrapper = one.specialization, one.resolved.launcher, one.resolved.wrapper
+    inner = f"{flydsl_adapter.plain_function(launcher).__name__}{_shown_signature(flydsl_adapter.signature_of(launcher))}"
+    try:
+        outer = f"{wrapper.__name__}{_shown_signature(inspect.signature(wrapper))}"
+    except (ValueError, TypeError, AttributeError):
+        outer = type(wrapper).__name__
+    return (
+        f"{specialization.module}:{specialization.title} is the launcher {inner} in the wheel, and in the source the Python function "
+        f"{outer} around it: what the function does (defaults, conversions, compile hints) is not in the wheel"
+    )
+
+
+def _shown_signature(signature: inspect.Signature) -> str:
+    """Return a signature without annotations and the defaults that have no short text."""
+    words = []
+    for one in signature.parameters.values():
+        text = ("*" * (one.kind is one.VAR_POSITIONAL) or "**" * (one.kind is one.VAR_KEYWORD)) + one.name
+        has_default = one.default is not one.empty
+        words.append(f"{text}={one.default!r}" if isinstance(one.default, bool | int | float | str) else text + "=…" * has_default)
+    return f"({', '.join(words)})"
+
+
 def _with_own_constexpr(specialization: Specialization, resolved: factories.Resolved) -> Specialization:
     """Return the specialization of one of several returned launchers without the constexpr values that others have parameters for.
 
@@ -360,9 +386,12 @@ def _with_own_constexpr(specialization: Specialization, resolved: factories.Reso
 
     def takes(launcher: Any, name: str) -> bool:
         parameter = flydsl_adapter.signature_of(launcher).parameters.get(name)
-        return parameter is not None and flydsl_adapter.parameter_role(parameter.annotation) in {"constexpr", "type"}
+        if parameter is None:
+            return False
+        role = flydsl_adapter.parameter_role(parameter.annotation)
+        return role in {"constexpr", "type"} or flydsl_adapter.has_constants(parameter.annotation)
 
-    is_first = specialization.element == specialization.returns[0]
+    is_first = specialization.element == next(iter(resolved.elements))
     return replace(
         specialization,
         constexpr=tuple(
@@ -384,39 +413,17 @@ def _is_repeated(specialization: Specialization, seen: set[str]) -> bool:
     return False
 
 
-def _plain(value: Any) -> Any:
-    """Return the JSON form of a default value, a FlyDSL type as the name of its dtype, or raise TypeError."""
-    if isinstance(value, type):
-        name = flydsl_adapter.type_name(value)
-        if name is None:
-            raise TypeError
-        return name
-    raw = getattr(value, "value", value)
-    if raw is None or isinstance(raw, (bool, int, str)) or (isinstance(raw, float) and math.isfinite(raw)):
-        return raw
-    if isinstance(raw, (tuple, list)):
-        return [_plain(one) for one in raw]
-    raise TypeError
-
-
-def _annotation_text(annotation: Any) -> str:
-    if annotation is inspect.Parameter.empty:
-        return ""
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return text.rsplit(".", 1)[-1] if isinstance(annotation, type) else text
-
-
 def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
     default, has_default, opaque = None, parameter.default is not inspect.Parameter.empty, False
     if has_default:
         try:
-            default = _plain(parameter.default)
+            default = author_values.plain(parameter.default)
         except TypeError:
             opaque = True
     return ParameterInfo(
         name=parameter.name,
         kind=parameter.kind.name,
-        annotation=_annotation_text(parameter.annotation),
+        annotation=author_values.annotation_text(parameter.annotation),
         role=role,
         has_default=has_default,
         default=default,
@@ -436,7 +443,9 @@ class _Binding:
     text
         The launcher with the names of its parameters, for messages.
     constexpr
-        The values of constexpr parameters that JSON can say.
+        The values of constexpr parameters that JSON can say, those of a struct's constexpr fields as a table.
+    classes
+        The structs among those.
     arguments
         The types of run-time arguments.
     values
@@ -448,6 +457,7 @@ class _Binding:
     text: str
     parameters: list[ParameterInfo] = field(default_factory=list)
     constexpr: dict[str, Any] = field(default_factory=dict)
+    classes: list[type] = field(default_factory=list)
     arguments: dict[str, ArgumentType] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
@@ -499,7 +509,9 @@ def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, r
     binding.parameters.append(_parameter(parameter, role))
     if name in dict(binding.specialization.args):
         binding.fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
-    if name in constants:
+    if isinstance(constants.get(name), dict):
+        binding.fault(f"constexpr.{name}: found a table, but {name} of {title} is a {role} parameter", "write a plain value")
+    elif name in constants:
         binding.constexpr[name] = constants[name]
         try:
             binding.values[name] = factories.type_value(parameter, constants[name])
@@ -510,13 +522,18 @@ def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, r
     else:
         binding.values[name] = parameter.default
         with contextlib.suppress(TypeError):
-            binding.constexpr[name] = _plain(parameter.default)
+            binding.constexpr[name] = author_values.plain(parameter.default)
 
 
 def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, role: str | None) -> None:
     """Make FlyDSL's argument for a parameter that has a value at each launch."""
     name = parameter.name
-    if name in dict(binding.specialization.constexpr):
+    try:
+        constants = _struct_constants(binding, parameter)
+    except flydsl_adapter.ArgumentError as error:
+        binding.fault(f"constexpr.{name}: {error}", f"give the constexpr fields in a table: constexpr = {{ {name} = {{ … }} }}")
+        return
+    if name in dict(binding.specialization.constexpr) and constants is None:
         binding.fault(f"constexpr.{name}: {name} is not a constexpr parameter", "annotate it as fx.Constexpr, or move it to args")
         return
     default = getattr(parameter.default, "value", parameter.default)
@@ -532,17 +549,32 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
     if role is not None and role != found_role:
         binding.fault(
             f"args.{name}: declared as {format_argument(chosen)}, a {found_role}, but the parameter is annotated as "
-            f"{_annotation_text(parameter.annotation)}",
+            f"{author_values.annotation_text(parameter.annotation)}",
             f"declare a {role}",
         )
         return
     try:
-        binding.values[name] = flydsl_adapter.make_argument(chosen, parameter.annotation)
+        binding.values[name] = flydsl_adapter.make_argument(chosen, parameter.annotation, constants)
     except flydsl_adapter.ArgumentError as error:
-        binding.fault(f"args.{name}: {error}", "see Argument types in the README")
+        where = "args" if constants is None else "constexpr"
+        binding.fault(f"{where}.{name}: {error}", "see Argument types in the README")
         return
+    if constants is not None:
+        binding.constexpr[name] = constants
+        binding.classes.append(parameter.annotation)
     binding.parameters.append(_parameter(parameter, found_role))
     binding.arguments[name] = chosen
+
+
+def _struct_constants(binding: _Binding, parameter: inspect.Parameter) -> dict[str, Any] | None:
+    """Return the values of a struct's constexpr fields; None if the parameter is no such struct."""
+    if not flydsl_adapter.has_constants(parameter.annotation):
+        return None
+    table = dict(binding.specialization.constexpr).get(parameter.name, {})
+    if not isinstance(table, dict):
+        msg = f"{parameter.name} is a struct, and its value is {table!r}"
+        raise flydsl_adapter.ArgumentError(msg)
+    return flydsl_adapter.struct_constants(parameter.annotation, table)
 
 
 def _argument_type(binding: _Binding, parameter: inspect.Parameter) -> ArgumentType | None:
@@ -561,7 +593,7 @@ def _argument_type(binding: _Binding, parameter: inspect.Parameter) -> ArgumentT
             )
         return given
     if given is not None and not isinstance(given, StructType) and given != fixed:
-        annotation = _annotation_text(parameter.annotation)
+        annotation = author_values.annotation_text(parameter.annotation)
         binding.fault(
             f"args.{name}: declared as {format_argument(given)}, but the parameter is annotated as {annotation}",
             f"remove the entry: the annotation already fixes the type ({format_argument(fixed)})",
@@ -632,6 +664,7 @@ def _trace(
         parameters=tuple(binding.parameters),
         factory_parameters=factory_parameters,
         constexpr=binding.constexpr,
+        classes=(*resolved.classes, *binding.classes),
         arguments=binding.arguments,
         externs=use,
         seconds=time.perf_counter() - started,
@@ -809,7 +842,10 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         axes=tuple(name for name, _ in job.axes if name in _axes_of(one)),
         parameters=one.parameters,
         factory_parameters=one.factory_parameters,
+        params=dict(one.resolved.params),
         form=one.resolved.form,
+        values=dict(one.resolved.values),
+        classes={kind.__name__: author_values.field_infos(kind) for kind in author_values.with_inner_classes(one.classes)},
         doc=inspect.getdoc(function if one.resolved.factory is None else one.resolved.factory),
         constexpr=one.constexpr,
         arguments={key: argument_to_json(value) for key, value in one.arguments.items()},

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from ..targets import TARGETS
 from .keys import quote_key
-from .names import is_name, placeholders, reference_fault
+from .names import is_dotted_name, is_name, placeholders, reference_fault
 from .sources import SIZE_FIX, Override, read_overrides, setuptools_settings, size_of, targets_of
 from .table_reader import TableReader, describe
 from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings
@@ -430,6 +430,7 @@ def _kernel(key: str, table: TableReader, axes: tuple[AxisTable, ...]) -> Kernel
         "constexpr": _choice_tables(table, "constexpr"),
         "args": _argument_tables(table),
         "returns": _returns(table),
+        "launcher": _inner_launcher(table),
         "options": _options(table),
         "axes": _kernel_axes(table, axes),
         "sets": tuple(_parameter_set(each) for each in _set_tables(table)),
@@ -457,6 +458,7 @@ def _parameter_set(table: TableReader) -> ParameterSet:
         constexpr=_choice_tables(table, "constexpr"),
         args=_argument_tables(table),
         returns=_returns(table),
+        launcher=_inner_launcher(table),
         archs=_archs(table),
         options=_options(table),
     )
@@ -485,6 +487,21 @@ def _returns(table: TableReader) -> tuple[str, ...] | None:
         if not is_name(name) or name.startswith("__"):
             table.reject("returns", f'"{name}" is not a Python name', "write names such as fwd")
     return names
+
+
+def _inner_launcher(table: TableReader) -> str | Mapping[str, str] | None:
+    if not isinstance(table.table.get("launcher"), Mapping):
+        found = table.string("launcher")
+        named = {} if found is None else {"launcher": (found, table)}
+    else:
+        inner = table.table_at("launcher")
+        assert inner is not None
+        named = {name: (text, inner) for name in inner.table if (text := inner.string(name)) is not None}
+        found = None
+    for name, (text, place) in named.items():
+        if not is_dotted_name(text):
+            place.reject(name, f'"{text}" is not a name', 'write the name that the launcher has in the function, such as "launch_gemm"')
+    return found if found is not None or not named else {name: text for name, (text, _) in named.items()}
 
 
 def _kernel_axes(table: TableReader, axes: tuple[AxisTable, ...]) -> tuple[str, ...] | None:

@@ -225,7 +225,9 @@ class TableReader:
         return found
 
     def _plain(self, value: object, where: str) -> PlainValue | None:
-        """Return a plain value, lists inside as tuples, or None with a fault."""
+        """Return a plain value, lists inside as tuples and the keys of tables sorted, or None with a fault."""
+        if isinstance(value, Mapping):
+            return self._fields(value, where)
         if isinstance(value, list | tuple):
             items = [self._plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
             return tuple(item for item in items if item is not None)
@@ -234,8 +236,22 @@ class TableReader:
             return None
         if isinstance(value, bool | int | float | str):
             return value
-        self.faults.add(where, f"found {describe(value)}", "write a string, number, boolean, or a list of these")
+        self.faults.add(where, f"found {describe(value)}", "write a string, number, boolean, or a list of these, or a table for a struct")
         return None
+
+    def _fields(self, table: Mapping[str, Any], where: str) -> PlainValue | None:
+        found: dict[str, PlainValue] = {}
+        for name in sorted(table):
+            place = f"{where}.{quote_key(name)}"
+            if not is_name(name):
+                self.faults.add(place, "not the name of a field")
+                continue
+            plain = self._plain(table[name], place)
+            if plain is not None:
+                found[name] = plain
+        if not table:
+            self.faults.add(where, "the table is empty", "write the fields of the struct")
+        return found
 
     def argument_texts(self) -> dict[str, ArgumentText]:
         """Return this table as argument types by parameter name, nested for structs."""

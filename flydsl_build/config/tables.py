@@ -28,8 +28,9 @@ __all__ = [
     "Settings",
 ]
 
-PlainValue = bool | int | float | str | tuple["PlainValue", ...]
-"""A value for a factory parameter or constexpr: what TOML and JSON can both say. TOML lists inside become tuples."""
+PlainValue = bool | int | float | str | tuple["PlainValue", ...] | dict[str, "PlainValue"]
+"""A value for a factory parameter or constexpr: what TOML and JSON can both say. TOML lists inside become tuples, and a table, whose
+keys are sorted, stands for an object with these fields."""
 
 ArgumentText = str | Mapping[str, "ArgumentText"]
 """What an author writes for one argument: the type, or a nested table for a struct."""
@@ -49,6 +50,10 @@ _LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
 _TABLE_OR_TABLES = TomlType(
     text="table or list of tables",
     schema={"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+)
+_STRING_OR_TABLE = TomlType(
+    text="string or table of strings",
+    schema={"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]},
 )
 _STRING_TABLE = TomlType(text="table of strings", schema={"type": "object", "additionalProperties": {"type": "string"}})
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -162,7 +167,10 @@ class ParameterSet:
     """Argument types, as in the kernel's own `args`."""
 
     returns: tuple[str, ...] | None = field(default=None, metadata=toml_key("returns", STRINGS, default="the kernel's"))
-    """Names of the launchers that the factory returns for this set."""
+    """Names of what the factory returns for this set."""
+
+    launcher: str | Mapping[str, str] | None = field(default=None, metadata=toml_key("launcher", _STRING_OR_TABLE, default="the kernel's"))
+    """The launcher inside of a Python function, as the kernel's own `launcher`."""
 
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the kernel's"))
     """Targets of this set alone."""
@@ -195,17 +203,25 @@ class KernelTable:
         default=({},), metadata=toml_key("constexpr", _TABLE_OR_TABLES, default="{}")
     )
     """Values of the launcher's constexpr parameters; a list of values makes one specialization for each (the product, if several
-    are lists). A value that is itself a list stands inside another list: `tile = [[16, 16]]`."""
+    are lists). A value that is itself a list stands inside another list: `tile = [[16, 16]]`. A table gives the constexpr fields of a
+    struct: `config = { tile = 128, stages = 2 }`."""
 
     params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
         default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the attribute is a launcher")
     )
     """Arguments of the factory that returns the launcher; lists as in `constexpr`. A list of tables joins the products of each.
-    What has a default may be left out."""
+    What has a default may be left out. A table makes an object of the class that the parameter is annotated with."""
 
     returns: tuple[str, ...] = field(default=(), metadata=toml_key("returns", STRINGS, default="the factory returns one launcher"))
-    """Names of the launchers that the factory returns: of the items of a tuple in order, the keys of a dict, or the attributes of an
-    object, whose class may be the factory. `args` then has a table for each name; `constexpr` holds for those that have the parameter."""
+    """Names of what the factory returns: of all items of a tuple in order, or of keys of a dict, or of attributes of an object, whose
+    class may be the factory. Launchers and plain values can be named. `args` then has a table for each launcher; `constexpr` holds for
+    those that have the parameter."""
+
+    launcher: str | Mapping[str, str] | None = field(
+        default=None, metadata=toml_key("launcher", _STRING_OR_TABLE, default="what is returned is the launcher")
+    )
+    """The launcher inside of a Python function that the factory returns, by its name there; with dots, if that is again inside of a
+    function. The wheel has the launcher, not the Python around it. With `returns`, a table of these by returned name."""
 
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the package's"))
     """Targets of this kernel, instead of the package's. A config setting or environment variable narrows them to those in both."""

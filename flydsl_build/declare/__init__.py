@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from .argument_grammar import format_argument, parse_argument
 from .argument_types import ArgumentType
-from .expand import expand, over_axes
+from .expand import expand
 from .specialization import Specialization
 
 __all__ = [
@@ -13,6 +13,5 @@ __all__ = [
     "Specialization",
     "expand",
     "format_argument",
-    "over_axes",
     "parse_argument",
 ]

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..config.keys import quote_key
-from ..config.names import is_name
+from ..config.names import is_dotted_name
 from ..errors import ConfigError, FaultCollector, did_you_mean
 from .argument_grammar import format_argument, parse_argument
 from .argument_types import ArgumentType, StructType
 from .specialization import Specialization
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..config.tables import ArgumentText, AxisTable, CompileOptions, KernelTable, ParameterSet, PlainValue, Settings
 
-__all__ = ["expand", "over_axes"]
+__all__ = ["expand"]
 
 _LONGEST_NAME = 80
 _HASH_DIGITS = 8
@@ -40,6 +40,7 @@ class _Declaration:
     constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...]
     args: tuple[Mapping[str, ArgumentText], ...]
     returns: tuple[str, ...]
+    launcher: str | Mapping[str, str] | None
     where: str
     args_where: str
     targets: tuple[str, ...]
@@ -72,26 +73,6 @@ def expand(settings: Settings) -> tuple[Specialization, ...]:
     return _with_unique_names(found)
 
 
-def over_axes(specialization: Specialization, axes: Iterable[AxisTable]) -> tuple[Specialization, ...]:
-    """Return the specialization once for each combination of the values of `axes`, beside the axes it has already.
-
-    For kernels whose use of an axis shows only when they are traced, because an extern's bitcode depends on it.
-    """
-    mine = dict(specialization.axes)
-    more = [axis for axis in axes if axis.name not in mine]
-    if not more:
-        return (specialization,)
-    names = [axis.name for axis in more]
-    return tuple(
-        replace(
-            specialization,
-            name=_bounded(_file_safe("-".join([specialization.name, *values])), f"{specialization.name} {names} {values}"),
-            axes=(*specialization.axes, *zip(names, values, strict=True)),
-        )
-        for values in itertools.product(*(axis.values for axis in more))
-    )
-
-
 def _declarations(kernel: KernelTable, settings: Settings) -> Iterator[_Declaration]:
     for each in kernel.sets or (None,):
         targets = settings.targets_for(kernel, each)
@@ -110,6 +91,7 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
             constexpr=kernel.constexpr,
             args=kernel.args,
             returns=kernel.returns,
+            launcher=kernel.launcher,
             where=kernel.where,
             args_where=kernel.where,
             targets=targets,
@@ -121,6 +103,7 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
         constexpr=kernel.constexpr if own.constexpr is None else own.constexpr,
         args=kernel.args if own.args is None else own.args,
         returns=kernel.returns if own.returns is None else own.returns,
+        launcher=kernel.launcher if own.launcher is None else own.launcher,
         where=own.where,
         args_where=kernel.where if own.args is None else own.where,
         targets=targets,
@@ -146,7 +129,7 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
         list(itertools.product(*(axis.values for axis in used))),
     ):
         axis_values = tuple(zip((axis.name for axis in used), combination, strict=True))
-        values = {**dict(params or ()), **dict(constexpr), **dict(axis_values)}
+        values = _with_fields({**dict(params or ()), **dict(constexpr), **dict(axis_values)})
         several = len(declaration.args) > 1
         where = f"{declaration.args_where}.args" + (f"[{index}]" if several else "")
         texts: ArgumentText = table
@@ -164,6 +147,7 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
                 params=params,
                 element=element,
                 returns=declaration.returns,
+                inner=_inner(declaration.launcher),
                 constexpr=constexpr,
                 args=args,
                 targets=declaration.targets,
@@ -172,6 +156,20 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
             )
         )
     return found
+
+
+def _with_fields(values: dict[str, PlainValue]) -> dict[str, PlainValue]:
+    """Return the values with the fields of tables beside them, under dotted names: `{config.tile}` is a placeholder."""
+    for name, value in list(values.items()):
+        if isinstance(value, dict):
+            values.update(_with_fields({f"{name}.{field}": item for field, item in value.items()}))
+    return values
+
+
+def _inner(launcher: str | Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    if launcher is None:
+        return ()
+    return (("", launcher),) if isinstance(launcher, str) else tuple(launcher.items())
 
 
 def _products(tables: tuple[Mapping[str, tuple[PlainValue, ...]], ...]) -> list[_Values]:
@@ -214,9 +212,9 @@ def _check_sets_alike(declarations: list[_Declaration], faults: FaultCollector) 
 def _check_returns(declaration: _Declaration, faults: FaultCollector) -> bool:
     """Record `returns` without a factory, and `args` that are not by returned launcher."""
     returns = declaration.returns
+    right = _check_inner(declaration, faults)
     if not returns:
-        return True
-    right = True
+        return right
     if declaration.params is None:
         faults.add(
             f"{declaration.where}.returns",
@@ -243,6 +241,20 @@ def _check_returns(declaration: _Declaration, faults: FaultCollector) -> bool:
     return right
 
 
+def _check_inner(declaration: _Declaration, faults: FaultCollector) -> bool:
+    """Record `launcher` that is not by returned name where there are several, or that is where there are none."""
+    inner, returns, where = declaration.launcher, declaration.returns, f"{declaration.where}.launcher"
+    if isinstance(inner, str) and returns:
+        faults.add(where, f'found the string "{inner}"', f'write a table by returned name: launcher = {{ {returns[0]} = "{inner}" }}')
+        return False
+    named = inner if isinstance(inner, Mapping) else {}
+    for name, text in named.items():
+        if name not in returns:
+            fix = did_you_mean(name, returns) if returns else f'nothing is named by `returns`: write launcher = "{text}"'
+            faults.add(f"{where}.{quote_key(name)}", f"{name} is not among what is returned", fix)
+    return all(name in returns for name in named)
+
+
 def _check_names(declaration: _Declaration, axes: list[AxisTable], faults: FaultCollector) -> bool:
     """Record names that stand for two things in one declaration."""
     kinds: list[tuple[str, set[str]]] = [
@@ -256,7 +268,9 @@ def _check_names(declaration: _Declaration, axes: list[AxisTable], faults: Fault
             faults.add(f"{declaration.where}.{other}.{name}", f"{name} is also in {kind}", f"{{{name}}} could mean either; rename one")
             right = False
     # Of several returned launchers, one may have as an argument what another has as constexpr.
-    constexpr = set() if declaration.returns else kinds[1][1]
+    # A struct may be both: its constexpr fields are in a table.
+    tables = declaration.constexpr if not declaration.returns else ()
+    constexpr = {name for table in tables for name, values in table.items() if not any(isinstance(one, dict) for one in values)}
     for name in sorted(constexpr & {name for table in declaration.args for name in table}):
         faults.add(f"{declaration.where}.constexpr.{name}", f"{name} is also in args", "a parameter is either an argument or constexpr")
         right = False
@@ -305,7 +319,7 @@ def _fill(text: str, values: Mapping[str, PlainValue], where: str, faults: Fault
                 )
             )
         elif name not in values:
-            hint = did_you_mean(name, list(values)) if is_name(name) else "a placeholder is a name"
+            hint = did_you_mean(name, list(values)) if is_dotted_name(name) else "a placeholder is a name"
             wrong.append((match.start(), f"unknown placeholder {{{name}}}", hint or "this kernel has no params, constexpr values or axes"))
         elif not isinstance(values[name], str | int) or isinstance(values[name], bool):
             wrong.append((match.start(), f"{{{name}}} is {values[name]!r}", "only strings and integers can be filled in"))
@@ -389,6 +403,8 @@ def _name_part(name: str, value: PlainValue) -> str:
         return value
     if isinstance(value, tuple):
         return name + "x".join(str(item) for item in value)
+    if isinstance(value, dict):
+        return "-".join([name, *(_name_part(field, item) for field, item in value.items())])
     if isinstance(value, bool | str):
         return f"{name}_{value}"
     return f"{name}{value}"

@@ -35,6 +35,9 @@ class Specialization:
         Which of the launchers that the factory returns; None if it returns one.
     returns
         The names of all of them, in order.
+    inner
+        By returned name, or the empty name where there is one: what the launcher inside of a Python function that stands for it is
+        called there; with dots if it is again inside of a function.
     constexpr
         The values of constexpr parameters.
     args
@@ -54,6 +57,7 @@ class Specialization:
     params: tuple[tuple[str, PlainValue], ...] | None = None
     element: str | None = None
     returns: tuple[str, ...] = ()
+    inner: tuple[tuple[str, str], ...] = ()
     constexpr: tuple[tuple[str, PlainValue], ...] = ()
     args: tuple[tuple[str, ArgumentType], ...] = ()
     targets: tuple[str, ...] = ()
@@ -80,6 +84,7 @@ class Specialization:
             "params": None if self.params is None else dict(self.params),
             "element": self.element,
             "returns": list(self.returns),
+            "inner": dict(self.inner),
             "constexpr": dict(self.constexpr),
             "args": {name: argument_to_json(argument) for name, argument in self.args},
             "targets": list(self.targets),
@@ -98,6 +103,7 @@ class Specialization:
             params=None if data["params"] is None else _pairs(data["params"]),
             element=data["element"],
             returns=tuple(data["returns"]),
+            inner=tuple(data["inner"].items()),
             constexpr=_pairs(data["constexpr"]),
             args=tuple((name, argument_from_json(argument)) for name, argument in data["args"].items()),
             targets=tuple(data["targets"]),
@@ -112,4 +118,6 @@ def _pairs(data: Mapping[str, Any]) -> tuple[tuple[str, PlainValue], ...]:
 
 def _plain(value: Any) -> PlainValue:
     # JSON has lists where TOML values hold tuples.
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     return tuple(_plain(item) for item in value) if isinstance(value, list | tuple) else value

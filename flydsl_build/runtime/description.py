@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["TYPE_NAMES", "describe_launcher", "plain_value", "spell_argument"]
+__all__ = ["TYPE_NAMES", "Fields", "describe_launcher", "plain_value", "returned_value", "same_value", "spell_argument"]
 
 _PARAMETER_KINDS = {"POSITIONAL_ONLY": 0, "POSITIONAL_OR_KEYWORD": 1, "KEYWORD_ONLY": 2}
 _ARGUMENT_KINDS = {"tensor": 0, "pointer": 1, "scalar": 2, "stream": 3}
@@ -94,6 +94,44 @@ class _TypeName(str):
         return not self == other
 
     __hash__ = str.__hash__
+
+
+class Fields(dict):  # type: ignore[type-arg]  # types are imported for type checkers only
+    """The fields of an object that a specialization was built for: equal to every object that has them, whatever its class."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return all(same_value(value, field_of(other, name)) for name, value in self.items())
+
+    def __ne__(self, other: object) -> bool:
+        return not self.__eq__(other)
+
+    def __repr__(self) -> str:
+        return f"({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    __hash__ = None
+
+
+def field_of(value: object, name: str) -> Any:
+    """Return a field of an object, or of what stands for one; `_LEFT_OUT` if it has none of that name."""
+    return value.get(name, _LEFT_OUT) if isinstance(value, dict) else getattr(value, name, _LEFT_OUT)
+
+
+def same_value(built: Any, given: Any) -> bool:
+    """Say whether a value of the manifest is what was given for a parameter."""
+    if isinstance(built, dict):
+        return Fields(built).__eq__(given)
+    if isinstance(built, list | tuple):  # a list is the manifest's spelling of a tuple
+        return isinstance(given, list | tuple) and len(built) == len(given) and all(map(same_value, built, given))
+    if isinstance(given, type):  # a type of FlyDSL's, which the manifest has by its name
+        return isinstance(built, str) and TYPE_NAMES.get(given.__name__) == built
+    try:
+        return bool(built == given)
+    except RecursionError:
+        raise
+    except (ValueError, TypeError, RuntimeError):  # an array, of which no truth is known
+        return False
 
 
 class _LeftOut:
@@ -254,4 +292,15 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
 
 def plain_value(value: Any) -> Any:
     """Return a value of the manifest as the author's source had it: JSON has no tuples, and plain values have no lists."""
+    if isinstance(value, dict):
+        return Fields({name: plain_value(item) for name, item in value.items()})
     return tuple(map(plain_value, value)) if isinstance(value, list) else value
+
+
+def returned_value(value: Any) -> Any:
+    """Return a plain value that a factory of the source returns: the manifest marks lists and types."""
+    if isinstance(value, list):
+        return tuple(map(returned_value, value))
+    if isinstance(value, dict):
+        return list(map(returned_value, value["list"])) if "list" in value else _TypeName(value["dtype"])
+    return value

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from .description import TYPE_NAMES, plain_value
+from . import _native
+from .description import TYPE_NAMES, field_of, plain_value, returned_value, same_value
+from .errors import UnsupportedTargetError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,12 +21,14 @@ _SHOWN = 5
 
 
 def call_factory(factory: Factory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what the factory of the source returns for these arguments: a launcher, or several as it returns them.
+    """Return what the factory of the source returns for these arguments: a launcher, or launchers and values as it returns them.
 
     Raises
     ------
     ValueError
         If the wheel was not built for them.
+    NoDeviceError, UnsupportedTargetError
+        If the factory returns values that differ between targets, and there is no device that one of them is for.
     """
     from inspect import signature
 
@@ -45,7 +49,7 @@ def _return_again(factory: Factory, params: dict[str, Any]) -> Any:
 
 def _find(factory: Factory, params: dict[str, Any], given: Collection[str]) -> tuple[Any, dict[str | None, Any]]:
     """Return what the factory made, or make it, for parameters of which `given` were not left to their defaults."""
-    entry = factory.handle._entry(factory.__name__)  # noqa: SLF001
+    entry = factory.handle._entry(factory.__qualname__)  # noqa: SLF001
     built = entry["specializations"]
     fitting = [position for position, one in enumerate(built) if _fits(one["params"], params, given)]
     positions = _prefer_same_types(built, fitting, params)
@@ -53,19 +57,44 @@ def _find(factory: Factory, params: dict[str, Any], given: Collection[str]) -> t
         known = {name for one in built for name in one["params"]}
         asked = {name: value for name, value in params.items() if name in given or name in known}
         raise ValueError(_explain_unbuilt(factory, [one["params"] for one in built], asked))
-    if positions not in factory.made:
+    target, returned = _values(factory, [built[position] for position in positions])
+    if (positions, target) not in factory.made:
         values = built[positions[0]]["params"]
         chosen = {name: plain_value(values[name]) for name in params if name in values}
         # Of two threads, both get what the first one made.
-        factory.made.setdefault(positions, _make(factory, entry, positions, chosen))
-    return factory.made[positions]
+        factory.made.setdefault((positions, target), _make(factory, entry, positions, chosen, returned))
+    return factory.made[positions, target]
 
 
-def _make(factory: Factory, entry: dict[str, Any], positions: tuple[int, ...], params: dict[str, Any]) -> tuple[Any, dict[str | None, Any]]:
-    spelling = _spell(factory.__name__, params)
+def _values(factory: Factory, chosen: list[dict[str, Any]]) -> tuple[str | None, dict[str, Any]]:
+    """Return the plain values that the factory returns beside launchers, with the target they are for if that makes a difference.
+
+    Module constants of the source may depend on the chip that it was imported for; in a wheel, this is the current device's.
+    """
+    by_target = {target: values for one in chosen for target, values in (one.get("values") or {}).items()}
+    first: dict[str, Any] = next(iter(by_target.values()), {})
+    if all(repr(values) == repr(first) for values in by_target.values()):
+        return None, first
+    handle = factory.handle
+    device = handle._device(None)  # noqa: SLF001
+    target = handle._choose(_native.target(device), device)  # noqa: SLF001
+    if target not in by_target:
+        msg = (
+            f"{factory.__module__}.{factory.__qualname__} returns values that depend on the chip, and for these parameters it was "
+            f"built for {', '.join(by_target)}, not for {target}, which device {device} uses\n"
+            f"    -> build them for {target} too"
+        )
+        raise UnsupportedTargetError(msg, name=factory.__module__)
+    return target, by_target[target]
+
+
+def _make(
+    factory: Factory, entry: dict[str, Any], positions: tuple[int, ...], params: dict[str, Any], values: dict[str, Any]
+) -> tuple[Any, dict[str | None, Any]]:
+    spelling = _spell(factory.__qualname__, params)
 
     def launcher(spelling: str, positions: tuple[int, ...], element: str | None) -> Any:
-        made = factory.handle._make_launcher(spelling, factory.__name__, positions, None)  # noqa: SLF001
+        made = factory.handle._make_launcher(spelling, factory.__qualname__, positions, None)  # noqa: SLF001
         made._origin = (factory, params, element)  # noqa: SLF001
         return made
 
@@ -74,18 +103,21 @@ def _make(factory: Factory, entry: dict[str, Any], positions: tuple[int, ...], p
         only = launcher(spelling, positions, None)
         return only, {None: only}
     form = returns["form"]
-    members: dict[str | None, Any] = {}
+    members: dict[str, Any] = {}
+    launchers: dict[str | None, Any] = {}
     for name in returns["names"]:
         mine = tuple(position for position in positions if entry["specializations"][position]["element"] == name)
         # With other parameters, the factory may return more.
         if mine:
             place = f"[{len(members)}]" if form == "tuple" else f"[{name!r}]" if form == "dict" else f".{name}"
-            members[name] = launcher(spelling + place, mine, name)
-    return _return_as(form, factory, params, members), members
+            members[name] = launchers[name] = launcher(spelling + place, mine, name)
+        elif name in values:
+            members[name] = returned_value(values[name])
+    return _return_as(form, factory, params, members), launchers
 
 
 class Returned:
-    """What a factory returned whose source returns an object with launchers: they are its attributes."""
+    """What a factory returned whose source returns an object: its launchers and plain values are attributes."""
 
     __slots__ = ("__dict__", "__origin", "__weakref__")
 
@@ -95,15 +127,15 @@ class Returned:
 
     def __repr__(self) -> str:
         factory, params = self.__origin
-        return f"<{', '.join(self.__dict__)} of {factory.__module__}.{_spell(factory.__name__, params)}>"
+        return f"<{', '.join(self.__dict__)} of {factory.__module__}.{_spell(factory.__qualname__, params)}>"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         factory, params = self.__origin
         msg = (
-            f"{_spell(factory.__name__, params)} has no {name}: the wheel was built with {', '.join(self.__dict__)}\n"
-            f"    -> a launcher has to be named in `returns` of the declaration of {factory.__name__}"
+            f"{_spell(factory.__qualname__, params)} has no {name}: the wheel was built with {', '.join(self.__dict__)}\n"
+            f"    -> what is returned has to be named in `returns` of the declaration of {factory.__qualname__}"
         )
         raise AttributeError(msg)
 
@@ -111,7 +143,7 @@ class Returned:
         return _return_again, self.__origin
 
 
-def _return_as(form: str, factory: Factory, params: dict[str, Any], members: dict[Any, Any]) -> Any:
+def _return_as(form: str, factory: Factory, params: dict[str, Any], members: dict[str, Any]) -> Any:
     if form == "dict":
         return dict(members)
     if form == "tuple":
@@ -142,7 +174,7 @@ def _fits(built: Mapping[str, Any], params: Mapping[str, Any], given: Collection
 
     A parameter that was not recorded was left to its default, which cannot be compared: it fits if it was not given.
     """
-    return all(name in built for name in given) and all(name in params and _same(built[name], params[name]) for name in built)
+    return all(name in built for name in given) and all(name in params and same_value(built[name], params[name]) for name in built)
 
 
 def _prefer_same_types(built: list[dict[str, Any]], fitting: list[int], params: Mapping[str, Any]) -> tuple[int, ...]:
@@ -150,7 +182,7 @@ def _prefer_same_types(built: list[dict[str, Any]], fitting: list[int], params: 
     for name, value in params.items():
         vague = {position for position in fitting if not _same_type(built[position]["params"].get(name, value), value)}
         if vague and any(
-            _same(one["params"][name], value) and _same_type(one["params"][name], value) for one in built if name in one["params"]
+            same_value(one["params"][name], value) and _same_type(one["params"][name], value) for one in built if name in one["params"]
         ):
             fitting = [position for position in fitting if position not in vague]
     return tuple(fitting)
@@ -160,25 +192,13 @@ def _same_type(built: Any, given: Any) -> bool:
     """Say whether two equal values are also of one type, and zeros of one sign."""
     if built is given:
         return True
+    if isinstance(built, dict):
+        return all(_same_type(value, field_of(given, name)) for name, value in built.items())
     if isinstance(built, list | tuple) and isinstance(given, list | tuple):
         return len(built) == len(given) and all(map(_same_type, built, given))
     if isinstance(built, float) and isinstance(given, float):
         return built != 0 or str(built)[0] == str(float(given))[0]
     return all(isinstance(built, kind) == isinstance(given, kind) for kind in (bool, int, float))
-
-
-def _same(built: Any, given: Any) -> bool:
-    """Say whether a value of the manifest is what was given for a parameter."""
-    if isinstance(built, list):  # the manifest's spelling of a tuple
-        return isinstance(given, list | tuple) and len(built) == len(given) and all(map(_same, built, given))
-    if isinstance(given, type):  # a type of FlyDSL's, which the manifest has by its name
-        return isinstance(built, str) and TYPE_NAMES.get(given.__name__) == built
-    try:
-        return bool(built == given)
-    except RecursionError:
-        raise
-    except (ValueError, TypeError, RuntimeError):  # an array, of which no truth is known
-        return False
 
 
 def _spell(name: str, params: Mapping[str, Any]) -> str:
@@ -194,10 +214,10 @@ def _explain_unbuilt(factory: Factory, built: list[dict[str, Any]], params: Mapp
     spelled: dict[str, dict[str, Any]] = {}
     for values in sorted(built, key=lambda values: _distance(values, params)):
         ordered = sorted(values, key=lambda name: list(params).index(name) if name in params else len(params))
-        spelled.setdefault(_spell(factory.__name__, {name: plain_value(values[name]) for name in ordered}), values)
+        spelled.setdefault(_spell(factory.__qualname__, {name: plain_value(values[name]) for name in ordered}), values)
     lines = list(spelled)
     of = "only for" if len(lines) <= _SHOWN else f"but for {len(lines)} others, the nearest of which are"
-    text = f"{_spell(factory.__name__, params)}: the wheel was not built for these parameters, {of}:"
+    text = f"{_spell(factory.__qualname__, params)}: the wheel was not built for these parameters, {of}:"
     text += "".join(f"\n    {line}" for line in lines[:_SHOWN])
     return f"{text}\n    -> {_remedy(factory, spelled[lines[0]], params)}"
 
@@ -205,7 +225,7 @@ def _explain_unbuilt(factory: Factory, built: list[dict[str, Any]], params: Mapp
 def _distance(built: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[int, float, int]:
     """Return how many parameters differ, by how much where both values are numbers, and how many only one of the two has."""
     names = {*built, *params}
-    differing = [name for name in names if not (name in built and name in params and _same(built[name], params[name]))]
+    differing = [name for name in names if not (name in built and name in params and same_value(built[name], params[name]))]
     distance = sum(_difference(built.get(name), params.get(name)) for name in differing)
     return len(differing), distance, len(set(built).symmetric_difference(params))
 
@@ -217,33 +237,39 @@ def _difference(built: Any, given: Any) -> float:
 
 def _remedy(factory: Factory, nearest: Mapping[str, Any], params: Mapping[str, Any]) -> str:
     """Return the line of pyproject.toml that adds the parameters."""
-    texts = {name: _toml(value) for name, value in params.items() if value is not None}
+    texts = {name: _toml_like(value, nearest.get(name)) for name, value in params.items() if value is not None}
     for name, text in texts.items():
         if text is None:
             return f"{name}={params[name]!r} is nothing that can be declared: strings, numbers, booleans and lists of these can be"
-    changed = [name for name in params if name not in nearest or not _same(nearest[name], params[name])]
+    changed = [name for name in params if name not in nearest or not same_value(nearest[name], params[name])]
     if len(changed) == 1 and changed[0] in nearest and changed[0] in texts:
         addition = f"params = {{ {changed[0]} = [..., {texts[changed[0]]}] }}"
     else:
         # A value that is a list stands inside another list, because a list of values means one specialization for each.
         values = (f"{name} = {f'[{text}]' if isinstance(params[name], list | tuple) else text}" for name, text in texts.items())
         addition = f"params = [..., {{ {', '.join(values)} }}]"
-    key = f'"{factory.__module__}:{factory.__name__}"'
+    key = f'"{factory.__module__}:{factory.__qualname__}"'
     return f"add them where the wheel is built: [tool.flydsl-build.kernels.{key}] {addition}"
+
+
+def _toml_like(value: Any, like: Any) -> str | None:
+    """Spell a value in TOML; of an object, the fields that a declared one has."""
+    if not isinstance(like, dict):
+        return _toml(value)
+    fields = {name: _toml_like(field_of(value, name), inner) for name, inner in like.items()}
+    return None if None in fields.values() else f"{{ {', '.join(f'{name} = {text}' for name, text in fields.items())} }}"
 
 
 def _toml(value: Any) -> str | None:
     """Spell a value in TOML; None for what a declaration cannot say."""
-    if isinstance(value, type):
-        value = TYPE_NAMES.get(value.__name__)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return float.__repr__(value) if abs(value) < float("inf") else None
-    if isinstance(value, str):
+    if isinstance(value, str) or (isinstance(value, type) and value.__name__ in TYPE_NAMES):
         from json import dumps
 
-        return dumps(str(value), ensure_ascii=False)
+        return dumps(TYPE_NAMES[value.__name__] if isinstance(value, type) else str(value), ensure_ascii=False)
     if isinstance(value, list | tuple):
         items = [_toml(item) for item in value]
         return None if None in items else f"[{', '.join(map(str, items))}]"

@@ -47,31 +47,32 @@ class Factory:
 
     def __init__(self, handle: ModuleHandle, function: Callable[..., Any]) -> None:
         self.handle = handle
-        # By positions of specializations: what is returned, and the launchers in it by name.
-        self.made: dict[tuple[int, ...], tuple[Any, dict[str | None, Any]]] = {}
+        # By positions of specializations, and the target if what is returned depends on it: that, and the launchers in it by name.
+        self.made: dict[tuple[tuple[int, ...], str | None], tuple[Any, dict[str | None, Any]]] = {}
         self.__module__ = handle.name
-        self.__name__ = self.__qualname__ = function.__name__
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
     def __repr__(self) -> str:
-        return f"<FlyDSL factory {self.__module__}.{self.__name__}>"
+        return f"<FlyDSL factory {self.__module__}.{self.__qualname__}>"
 
     def __reduce__(self) -> str:
         """Pickle by reference, as functions are."""
-        return self.__name__
+        return self.__qualname__
 
     @property
     def specializations(self) -> tuple[Specialization, ...]:
         """All that was built, for every value of the parameters."""
-        return tuple(Specialization(entry) for entry in self.handle._entry(self.__name__)["specializations"])  # noqa: SLF001
+        return tuple(Specialization(entry) for entry in self.handle._entry(self.__qualname__)["specializations"])  # noqa: SLF001
 
     def load(self, device: int | None = None) -> None:
         """Load the module on a device (the current one), so that no later call has to."""
         self.handle.load(device)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the factory of the source returns for these parameters: a launcher, or several as it returns them.
+        """Return what the factory of the source returns for these parameters: a launcher, or launchers and values as it returns them.
 
         Raises
         ------

@@ -174,22 +174,22 @@ class ModuleHandle:
 
     def launcher(self, function: Callable[..., Any]) -> Any:
         """Make the launcher of the name and signature of `function`, whose body is not used. A decorator for stubs."""
-        return self._make_launcher(function.__name__, function.__name__, None, function)
+        return self._make_launcher(function.__qualname__, function.__qualname__, None, function)
 
     def factory(self, function: Callable[..., Any]) -> Factory:
         """Make the factory of the name and signature of `function`, whose body is not used. A decorator for stubs."""
         return Factory(self, function)
 
-    def struct(self, name: str, fields: tuple[str, ...]) -> type:
-        """Make the plain counterpart of a FlyDSL struct of the source; for stubs."""
+    def struct(self, name: str, fields: tuple[str, ...], defaults: dict[str, Any] | None = None) -> type:
+        """Make the plain counterpart of a FlyDSL struct, or another class with fields, of the source; for stubs."""
         from .struct import make_struct
 
-        return make_struct(self.name, name, fields)
+        return make_struct(self.name, name, fields, defaults)
 
     def _make_launcher(self, spelling: str, name: str, positions: tuple[int, ...] | None, function: Callable[..., Any] | None) -> Any:
         made = _native.Launcher(self, self._native, spelling)
         made.__module__ = self.name
-        made.__name__ = name
+        made.__name__ = name.rpartition(".")[2]
         made.__qualname__ = spelling
         if function is not None:
             made.__wrapped__ = function

@@ -11,10 +11,11 @@ __all__ = ["make_struct"]
 
 
 class _Struct:
-    """A value with named fields, made as FlyDSL's structs are: by position or keyword, every field once."""
+    """A value with named fields, made as FlyDSL's structs and dataclasses are: by position or keyword, every field once."""
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
+    _defaults: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
     def __init__(self, *values: Any, **named: Any) -> None:
         name, fields = type(self).__name__, self._fields
@@ -30,6 +31,7 @@ class _Struct:
                 msg = f"{name}() got two values for field {field!r}"
                 raise TypeError(msg)
             given[field] = value
+        given = self._defaults | given
         missing = [field for field in fields if field not in given]
         if missing:
             msg = f"{name}() misses {', '.join(missing)}"
@@ -48,6 +50,7 @@ class _Struct:
     __hash__ = None  # type: ignore[assignment] # mutable, as in FlyDSL
 
 
-def make_struct(module: str, name: str, fields: tuple[str, ...]) -> type:
-    """Make the class `name` of the stub `module` with these fields, in FlyDSL's order."""
-    return type(name, (_Struct,), {"__slots__": fields, "_fields": fields, "__module__": module, "__qualname__": name})
+def make_struct(module: str, name: str, fields: tuple[str, ...], defaults: dict[str, Any] | None = None) -> type:
+    """Make the class `name` of the stub `module` with these fields, in the source's order."""
+    own = {"__slots__": fields, "_fields": fields, "_defaults": defaults or {}, "__module__": module, "__qualname__": name}
+    return type(name, (_Struct,), own)

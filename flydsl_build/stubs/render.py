@@ -11,6 +11,7 @@ import ast
 import functools
 import inspect
 import keyword
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -83,10 +84,14 @@ class _Class:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Function:
-    """One public name as the templates need it: every text is Python.
+    """One launcher or factory as the templates need it: every text is Python.
 
     Parameters
     ----------
+    headers
+        The lines that begin the classes it is in, where it is the first in them.
+    indent
+        Of the definition.
     classes
         What the type checker needs for it; for a launcher, its type is the last.
     result
@@ -94,6 +99,8 @@ class _Function:
     """
 
     name: str
+    headers: tuple[str, ...]
+    indent: str
     kind: str
     doc: str
     signature: str
@@ -139,19 +146,23 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         A launcher, parameter or module whose name is no identifier, is a keyword, or is taken by the stub itself.
     """
     _check_names(manifest, runtime_package)
-    structs = [one for one in argument_structs(manifest) if one.name in public_names and one.name not in _TAKEN and _is_name(one.name)]
-    taken = {_CLASS_PREFIX + launcher.name for launcher in manifest.launchers}
-    functions = [_function(launcher, taken) for launcher in manifest.launchers]
+    classes = manifest.classes or {}
+    found = [_struct(one) for one in argument_structs(manifest) if one.name not in classes]
+    found += [_value_class(name, fields) for name, fields in classes.items()]
+    structs = [one for one in found if one.name in public_names and one.name not in _TAKEN and _is_name(one.name)]
+    taken = {_class_name(launcher) for launcher in manifest.launchers}
+    functions = _functions(manifest, taken)
+    public = {launcher.name.partition(".")[0] for launcher in manifest.launchers} | {one.name for one in structs}
     context = {
         "module_doc": _docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
         "runtime_package": runtime_package,
-        "public_names": [_literal(name) for name in sorted([*(function.name for function in functions), *(one.name for one in structs)])],
+        "public_names": [_literal(name) for name in sorted(public)],
         "manifest_file": _literal(manifest_file),
         "manifest_sha256": _literal(manifest_sha256),
         "archs": [_literal(target) for target in manifest.targets],
         "load": _literal(manifest.load),
         "functions": functions,
-        "structs": [_struct(one) for one in structs],
+        "structs": structs,
         "has_named_tuple": any(one.bases == "_NamedTuple" for function in functions for one in function.classes),
     }
     stub, interface = (_environment().get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
@@ -216,7 +227,8 @@ class _Struct:
     literal: str
     fields: str
     typed_fields: tuple[tuple[str, str], ...]
-    parameters: str
+    signature: str
+    defaults: str = ""
 
 
 def _struct(struct: StructType) -> _Struct:
@@ -226,8 +238,29 @@ def _struct(struct: StructType) -> _Struct:
         literal=_literal(struct.name),
         fields=_literal(tuple(name for name, _ in struct.fields)),
         typed_fields=typed,
-        parameters=", ".join(f"{name}: {text}" for name, text in typed),
+        signature=f"(self, {', '.join(f'{name}: {text}' for name, text in typed)})",
     )
+
+
+_FIELD_TYPE: Final = re.compile(r"(?:Constexpr\[)?(int|bool|float|str)\]?")
+
+
+def _value_class(name: str, fields: Sequence[Parameter]) -> _Struct:
+    types = {one.name: _plain_field_type(one.annotation or "") for one in fields}
+    defaults = {one.name: one.default for one in fields if one.default is not NO_DEFAULT}
+    return _Struct(
+        name=name,
+        literal=_literal(name),
+        fields=_literal(tuple(types)),
+        typed_fields=tuple(types.items()),
+        signature=_signature(fields, types, first="self"),
+        defaults=f", {_literal(defaults)}" if defaults else "",
+    )
+
+
+def _plain_field_type(annotation: str) -> str:
+    match = _FIELD_TYPE.fullmatch(annotation)
+    return match[1] if match else "_Any"
 
 
 def _field_type(field: ArgumentType) -> str:
@@ -250,10 +283,16 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
                 faults.add(f"module {dotted}", f'"{part}" cannot be imported: it is not a Python name', "rename it")
     for launcher in manifest.launchers:
         where = f"{manifest.module}:{launcher.name}"
-        if not _is_name(launcher.name):
+        parts = launcher.name.split(".")
+        outer = [".".join(parts[:depth]) for depth in range(1, len(parts))]
+        if not all(map(_is_name, parts)):
             faults.add(where, f'"{launcher.name}" is not a Python name, so the stub cannot define it', "give the launcher a plain name")
-        elif launcher.name in _TAKEN or launcher.name.startswith((_CLASS_PREFIX, _RETURNED_PREFIX, "__")):
+        elif parts[0] in _TAKEN or parts[0].startswith((_CLASS_PREFIX, _RETURNED_PREFIX)) or any(one.startswith("__") for one in parts):
             faults.add(where, f"the name {launcher.name} is taken by the stub itself", "rename the launcher")
+        for name in outer:
+            if any(other.name == name for other in manifest.launchers):
+                what = f"{name} is declared, too, so the stub cannot have a class {name} with it"
+                faults.add(where, what, f"declare {name} alone, with `returns`, or its attributes alone")
         _check_inner_names(launcher, where, faults)
     faults.raise_if_any(StubError)
 
@@ -273,21 +312,44 @@ def _is_name(text: str) -> bool:
     return text.isidentifier() and not keyword.iskeyword(text)
 
 
-def _function(launcher: LauncherEntry, taken: set[str]) -> _Function:
+def _functions(manifest: Manifest, taken: set[str]) -> list[_Function]:
+    """Return the launchers of a module; those in classes last, class by class, and in each class before those of classes in it."""
+    found: list[_Function] = []
+    opened: list[str] = []
+    for launcher in sorted(manifest.launchers, key=lambda one: one.name.split(".")[:-1]):
+        path = launcher.name.split(".")[:-1]
+        common = next((depth for depth, (a, b) in enumerate(zip(path, opened, strict=False)) if a != b), min(len(path), len(opened)))
+        headers = []
+        for depth, name in enumerate(path[common:], common):
+            indent = "    " * depth
+            headers += [f"{indent}class {name}:", f'{indent}    """Launchers of {".".join(path[: depth + 1])}."""', ""]
+        opened = path
+        found.append(_function(launcher, taken, tuple(headers)))
+    return found
+
+
+def _class_name(launcher: LauncherEntry) -> str:
+    return _CLASS_PREFIX + launcher.name.replace(".", "_")
+
+
+def _function(launcher: LauncherEntry, taken: set[str], headers: tuple[str, ...]) -> _Function:
+    indent = "    " * launcher.name.count(".")
     own = launcher.parameters if launcher.factory_parameters is None else launcher.factory_parameters
     is_factory = launcher.kind == "factory"
     what = "a launcher" if launcher.returns is None else "the launchers"
     doc = launcher.doc or (f"Return {what} of {launcher.name}." if is_factory else f"Launch {launcher.name}.")
     if launcher.returns is None:
         call_doc = f"Launch what {launcher.name} returned." if is_factory else inspect.cleandoc(doc)
-        classes = [_launcher_class(_CLASS_PREFIX + launcher.name, launcher, launcher.specializations, call_doc)]
+        classes = [_launcher_class(_class_name(launcher), launcher, launcher.specializations, call_doc)]
         result = classes[0].name
     else:
         classes, result = _returned(launcher, launcher.returns, taken)
     return _Function(
-        name=launcher.name,
+        name=launcher.name.rpartition(".")[2],
+        headers=headers,
+        indent=indent,
         kind=launcher.kind,
-        doc=_docstring(doc, indent="    "),
+        doc=_docstring(doc, indent=indent + "    "),
         signature=_signature(own, None),
         typed_signature=_signature(own, {parameter.name: _factory_type(parameter, launcher) for parameter in own}),
         classes=tuple(classes),
@@ -298,29 +360,53 @@ def _function(launcher: LauncherEntry, taken: set[str]) -> _Function:
 def _returned(launcher: LauncherEntry, returns: Returns, taken: set[str]) -> tuple[list[_Class], str]:
     """Return the classes for the launchers that a factory returns together, and the type of what it returns."""
     call_doc = f"Launch one of what {launcher.name} returned."
+    values = {name: _returned_type(launcher, name) for name in returns.names}
     if returns.form == "dict":
         # One type of all values, as a dict has.
-        name = _CLASS_PREFIX + launcher.name
-        return [_launcher_class(name, launcher, launcher.specializations, call_doc)], f"dict[str, {name}]"
-    classes = []
+        name = _class_name(launcher)
+        item = name if not any(values.values()) else "_Any"
+        return [_launcher_class(name, launcher, launcher.specializations, call_doc)], f"dict[str, {item}]"
+    classes, types = [], []
     for element in returns.names:
         members = [each for each in launcher.specializations if each.element == element]
-        name = f"{_CLASS_PREFIX}{launcher.name}_{element}"
+        if not members:
+            types.append(values[element] or "_Any")
+            continue
+        name = f"{_class_name(launcher)}_{element}"
         while name in taken:
             name += "_"
         taken.add(name)
         classes.append(_launcher_class(name, launcher, members, f"Launch {element} of what {launcher.name} returned."))
-    types = [each.name for each in classes]
+        # For other parameters, the factory may return a value in its place.
+        types.append(f"{name} | {values[element]}" if values[element] else name)
     if returns.form == "tuple":
         by_params: dict[str, set[str | None]] = {}
         for each in launcher.specializations:
-            by_params.setdefault(repr(sorted(each.params.items())), set()).add(each.element)
+            names = by_params.setdefault(repr(sorted(each.params.items())), set())
+            names |= {each.element, *next(iter((each.values or {}).values()), ())}
         whole = all(elements == set(returns.names) for elements in by_params.values())
         return classes, f"tuple[{', '.join(types)}]" if whole else "tuple[_Any, ...]"
-    name = _RETURNED_PREFIX + launcher.name
+    name = _RETURNED_PREFIX + launcher.name.replace(".", "_")
     bases = "_NamedTuple" if returns.form == "namedtuple" else "_Protocol"
     classes.append(_Class(name=name, bases=bases, attributes=tuple(zip(returns.names, types, strict=True))))
     return classes, name
+
+
+def _returned_type(launcher: LauncherEntry, name: str) -> str:
+    """Return the type of a plain value that a factory returns; empty if it returns none of this name."""
+    found = {
+        _type_of_value(values[name]): None for each in launcher.specializations for values in (each.values or {}).values() if name in values
+    }
+    return " | ".join(found)
+
+
+def _type_of_value(value: PlainValue) -> str:
+    """Return the type of a value in the manifest's spelling: lists and FlyDSL types are marked."""
+    if isinstance(value, dict):
+        return "list[_Any]" if "list" in value else "str"
+    if isinstance(value, tuple):
+        return f"tuple[{', '.join(map(_type_of_value, value)) or '()'}]"
+    return "None" if value is None else type(value).__name__
 
 
 def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[SpecializationEntry], call_doc: str) -> _Class:
@@ -360,7 +446,7 @@ def _signature(parameters: Sequence[Parameter], types: dict[str, str] | None, *,
         if types is not None:
             text += f": {types[parameter.name]}"
         if parameter.default is not NO_DEFAULT:
-            text += f" = {_literal(parameter.default)}" if types is not None else f"={_literal(parameter.default)}"
+            text += f" = {'...' if isinstance(parameter.default, dict) else _literal(parameter.default)}" if types is not None else f"={_literal(parameter.default)}"
         parts.append(text)
         last = parameter.kind
     if last == "POSITIONAL_ONLY":
@@ -403,7 +489,7 @@ def _scalar(dtype: str) -> str:
 def _value_type(parameter: Parameter, values: Iterable[PlainValue]) -> str:
     names = []
     for value in values:
-        if isinstance(value, tuple | list):
+        if isinstance(value, tuple | list | dict):
             return "_Any"
         names.append("None" if value is None else type(value).__name__)
     return _union(names, parameter)
@@ -436,6 +522,8 @@ def _literal(value: PlainValue) -> str:
     if isinstance(value, tuple | list):
         items = [_literal(item) for item in value]
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_literal(name)}: {_literal(item)}' for name, item in value.items())}}}"
     return repr(value)
 
 

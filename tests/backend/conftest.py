@@ -45,6 +45,18 @@ def second_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _build("second", tmp_path_factory.mktemp("second"))
 
 
+@pytest.fixture(scope="session")
+def factories_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of `tests/packages/factories`: factories of every form, for two targets."""
+    return _build("factories", tmp_path_factory.mktemp("factories"))
+
+
+@pytest.fixture(scope="session")
+def factories_site(factories_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the package of factories is installed."""
+    return unpack(tmp_path_factory.mktemp("factories-site"), factories_wheel)
+
+
 @pytest.fixture
 def site(tiny_wheel: Path, tmp_path: Path) -> Path:
     """A folder of this test's own in which the tiny package is installed."""

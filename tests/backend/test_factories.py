@@ -9,27 +9,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
+from front_end import PACKAGES, call_hook, copy_project, manifest, members, run_script
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DEVICE = "gfx942:sramecc+:xnack-"
-
-
-@pytest.fixture(scope="session")
-def factories_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("factories")
-    project = copy_project(PACKAGES / "factories", folder / "source")
-    dist = folder / "dist"
-    dist.mkdir()
-    name: str = call_hook(project, "build_wheel", dist).value
-    return dist / name
-
-
-@pytest.fixture(scope="session")
-def factories_site(factories_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("factories-site"), factories_wheel)
 
 
 # --- the manifest ------------------------------------------------------------------------------------------------------
@@ -361,7 +346,7 @@ def test_refusals(answer: Any) -> None:
         "AttributeError",
         (
             "Shift(amount=1.0, scale=1.0) has no redo: the wheel was built with run, undo\n"
-            "    -> a launcher has to be named in `returns` of the declaration of Shift"
+            "    -> what is returned has to be named in `returns` of the declaration of Shift"
         ),
     ]
     assert refused["own parameter"][0] == "TypeError"
@@ -505,9 +490,9 @@ def pair():
 FAULTS = {
     "made:build_pair": (
         "the factory build_pair returned a tuple, not a FlyDSL launcher",
-        'name its launchers: returns = ["forward", "backward"]',
+        'name what it returns: returns = ["forward", "backward"]',
     ),
-    "made:build_table": ("the factory build_table returned a dict, not a FlyDSL launcher", 'name its launchers: returns = ["launch"]'),
+    "made:build_table": ("the factory build_table returned a dict, not a FlyDSL launcher", 'name what it returns: returns = ["launch"]'),
     "made:build_named": ("the factory build_named returned a Ways without dwon", 'Did you mean "down"?'),
     "made:Shift": (
         "Shift is not a FlyDSL launcher but a type",
@@ -523,7 +508,7 @@ FAULTS = {
         "the factory three returned 3 items, and `returns` names 2",
         'name every item: returns = ["launcher", "launcher_1", "launcher_2"]',
     ),
-    "wrong:mixed": ("the factory mixed returned a tuple, not a FlyDSL launcher", "return launchers only; item 1 is a int"),
+    "wrong:mixed": ("the factory mixed returned a tuple, not a FlyDSL launcher", 'name what it returns: returns = ["launcher", "value_1"]'),
     "wrong:single": ("the factory single returned one launcher, and `returns` names a", "remove `returns`"),
     "wrong:broken": ("the factory broken failed", "see the author's lines below"),
     "wrong:pair": ("constexpr.blokc: pair.a has no parameter blokc", 'Did you mean "block"?'),

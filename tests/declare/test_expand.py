@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flydsl_build.config import CompileOptions, Settings, extend_with_declarations
-from flydsl_build.declare import Specialization, expand, format_argument, over_axes
+from flydsl_build.declare import Specialization, expand, format_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -123,10 +123,6 @@ def test_axes(read: Read) -> None:
     found = expand(settings)
     assert names(found) == ["f-mlx5-1", "f-mlx5-2", "f-bnxt-1", "f-bnxt-2", "g"]
     assert found[1].axes == (("nic", "mlx5"), ("size", "2"))
-    spread = over_axes(found[-1], settings.axes[:1])
-    assert names(spread) == ["g-mlx5", "g-bnxt"]
-    assert [each.axes for each in spread] == [(("nic", "mlx5"),), (("nic", "bnxt"),)]
-    assert over_axes(found[0], settings.axes) == (found[0],)
 
 
 def test_narrower_targets_leave_out(read: Read) -> None:

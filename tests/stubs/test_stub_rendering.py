@@ -379,7 +379,9 @@ def test_any_default(value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "parameter_name", "what"),
     [
-        ("Softmax.forward", "A", '"Softmax.forward" is not a Python name, so the stub cannot define it'),
+        ("Softmax.class", "A", '"Softmax.class" is not a Python name, so the stub cannot define it'),
+        ("_attach.run", "A", "the name _attach.run is taken by the stub itself"),
+        ("Softmax.__run", "A", "the name Softmax.__run is taken by the stub itself"),
         ("class", "A", '"class" is not a Python name, so the stub cannot define it'),
         ("x\nimport os", "A", '"x\nimport os" is not a Python name, so the stub cannot define it'),
         ("__all__", "A", "the name __all__ is taken by the stub itself"),

@@ -223,6 +223,7 @@ def _specialization(
         params=params,
         element=specialization.element,
         parameters=parameters,
+        out=specialization.out,
         targets=tuple(member.per_target),
         arguments={name: argument_from_json(one) for name, one in first.arguments.items()},
         slots=tuple(slot_from_json(slot, where=specialization.where) for slot in first.slots),

@@ -19,7 +19,7 @@ from .keys import quote_key
 from .names import is_name, placeholders, reference_fault
 from .sources import SIZE_FIX, Override, read_overrides, setuptools_settings, size_of, targets_of
 from .table_reader import TableReader, describe
-from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings
+from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings, WrittenNames
 
 __all__ = [
     "AxisTable",
@@ -192,6 +192,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
         "cache_size": _cache_size(reader),
         "verbose": reader.boolean("verbose"),
         "dump_ir": reader.string("dump-ir"),
+        "torch_ops": reader.boolean("torch-ops"),
         "allow_empty": reader.boolean("allow-empty"),
         "kernels_from": reader.reference("kernels-from"),
         "options": _options(reader),
@@ -419,6 +420,7 @@ def _kernel(key: str, table: TableReader, axes: tuple[AxisTable, ...]) -> Kernel
         "constexpr": _choice_tables(table, "constexpr"),
         "args": _argument_tables(table),
         "returns": _returns(table),
+        "out": _out(table),
         "options": _options(table),
         "axes": _kernel_axes(table, axes),
         "sets": tuple(_parameter_set(each) for each in _set_tables(table)),
@@ -446,6 +448,7 @@ def _parameter_set(table: TableReader) -> ParameterSet:
         constexpr=_choice_tables(table, "constexpr"),
         args=_argument_tables(table),
         returns=_returns(table),
+        out=_out(table),
         archs=_archs(table),
         options=_options(table),
     )
@@ -474,6 +477,14 @@ def _returns(table: TableReader) -> tuple[str, ...] | None:
         if not is_name(name) or name.startswith("__"):
             table.reject("returns", f'"{name}" is not a Python name', "write names such as fwd")
     return names
+
+
+def _out(table: TableReader) -> WrittenNames | None:
+    if not isinstance(table.table.get("out"), Mapping):
+        return table.strings("out")
+    tables = table.table_at("out")
+    assert tables is not None
+    return {name: tables.strings(name) or () for name in tables.table}
 
 
 def _kernel_axes(table: TableReader, axes: tuple[AxisTable, ...]) -> tuple[str, ...] | None:

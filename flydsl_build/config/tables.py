@@ -26,6 +26,7 @@ __all__ = [
     "ParameterSet",
     "PlainValue",
     "Settings",
+    "WrittenNames",
 ]
 
 PlainValue = bool | int | float | str | tuple["PlainValue", ...]
@@ -33,6 +34,9 @@ PlainValue = bool | int | float | str | tuple["PlainValue", ...]
 
 ArgumentText = str | Mapping[str, "ArgumentText"]
 """What an author writes for one argument: the type, or a nested table for a struct."""
+
+WrittenNames = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+"""Parameters that a launcher writes: of the only launcher, or by the name of each that a factory returns."""
 
 _WAVES = TomlType(
     text="integer or [low, high]",
@@ -49,6 +53,10 @@ _LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
 _TABLE_OR_TABLES = TomlType(
     text="table or list of tables",
     schema={"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+)
+_OUT = TomlType(
+    text="list of strings, or table of such lists",
+    schema={"anyOf": [STRINGS.schema, {"type": "object", "additionalProperties": STRINGS.schema}]},
 )
 _STRING_TABLE = TomlType(text="table of strings", schema={"type": "object", "additionalProperties": {"type": "string"}})
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -164,6 +172,9 @@ class ParameterSet:
     returns: tuple[str, ...] | None = field(default=None, metadata=toml_key("returns", STRINGS, default="the kernel's"))
     """Names of the launchers that the factory returns for this set."""
 
+    out: WrittenNames | None = field(default=None, metadata=toml_key("out", _OUT, default="the kernel's"))
+    """What the launchers of this set write, as in the kernel's own `out`."""
+
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the kernel's"))
     """Targets of this set alone."""
 
@@ -206,6 +217,10 @@ class KernelTable:
     returns: tuple[str, ...] = field(default=(), metadata=toml_key("returns", STRINGS, default="the factory returns one launcher"))
     """Names of the launchers that the factory returns: of the items of a tuple in order, the keys of a dict, or the attributes of an
     object, whose class may be the factory. `args` then has a table for each name; `constexpr` holds for those that have the parameter."""
+
+    out: WrittenNames | None = field(default=None, metadata=toml_key("out", _OUT, default="not said"))
+    """Names of the tensors, pointers and structs that the launcher writes; with `returns`, a table with such a list for each name. `[]`
+    says that it writes none. Needed by `torch-ops`; an array that cannot be written is refused for them."""
 
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the package's"))
     """Targets of this kernel, instead of the package's. A config setting or environment variable narrows them to those in both."""
@@ -330,6 +345,10 @@ class Settings:
         default=None, metadata=toml_key("dump-ir", STRING, default="nothing is written", config="dump-ir", env="FLYDSL_BUILD_DUMP_IR")
     )
     """Folder for the IR after each stage, the LLVM IR and the ISA of each specialization and target."""
+
+    torch_ops: bool = field(default=False, metadata=toml_key("torch-ops", BOOLEAN, default="false"))
+    """Add a module `<module>_torch` for each declared module, with its launchers as custom ops of torch. Every kernel then says in `out`
+    what it writes."""
 
     allow_empty: bool = field(default=False, metadata=toml_key("allow-empty", BOOLEAN, default="false"))
     """Accept a project that declares no kernels."""

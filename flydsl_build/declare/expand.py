@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..config.keys import quote_key
 from ..config.names import is_name
-from ..errors import ConfigError, FaultCollector, did_you_mean
+from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from .argument_grammar import format_argument, parse_argument
 from .argument_types import ArgumentType, StructType
 from .specialization import Specialization
@@ -20,7 +20,7 @@ from .specialization import Specialization
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ..config.tables import ArgumentText, AxisTable, CompileOptions, KernelTable, ParameterSet, PlainValue, Settings
+    from ..config.tables import ArgumentText, AxisTable, CompileOptions, KernelTable, ParameterSet, PlainValue, Settings, WrittenNames
 
 __all__ = ["expand", "over_axes"]
 
@@ -40,6 +40,8 @@ class _Declaration:
     constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...]
     args: tuple[Mapping[str, ArgumentText], ...]
     returns: tuple[str, ...]
+    out: WrittenNames | None
+    out_where: str
     where: str
     args_where: str
     targets: tuple[str, ...]
@@ -65,6 +67,8 @@ def expand(settings: Settings) -> tuple[Specialization, ...]:
         declarations = list(_declarations(kernel, settings))
         if len(declarations) > 1:
             _check_sets_alike(declarations, faults)
+        for declaration in declarations:
+            _check_out(declaration, faults, torch_ops=settings.torch_ops)
         own = [specialization for declaration in declarations for specialization in _specializations(declaration, settings.axes, faults)]
         _check_repeated(own, faults)
         found += own
@@ -110,6 +114,8 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
             constexpr=kernel.constexpr,
             args=kernel.args,
             returns=kernel.returns,
+            out=kernel.out,
+            out_where=kernel.where,
             where=kernel.where,
             args_where=kernel.where,
             targets=targets,
@@ -121,6 +127,8 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
         constexpr=kernel.constexpr if own.constexpr is None else own.constexpr,
         args=kernel.args if own.args is None else own.args,
         returns=kernel.returns if own.returns is None else own.returns,
+        out=kernel.out if own.out is None else own.out,
+        out_where=kernel.where if own.out is None else own.where,
         where=own.where,
         args_where=kernel.where if own.args is None else own.where,
         targets=targets,
@@ -164,6 +172,7 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
                 params=params,
                 element=element,
                 returns=declaration.returns,
+                out=declaration.out.get(element or "") if isinstance(declaration.out, Mapping) else declaration.out,
                 constexpr=constexpr,
                 args=args,
                 targets=declaration.targets,
@@ -241,6 +250,31 @@ def _check_returns(declaration: _Declaration, faults: FaultCollector) -> bool:
                 continue
             right = False
     return right
+
+
+def _check_out(declaration: _Declaration, faults: FaultCollector, *, torch_ops: bool) -> None:
+    """Record an `out` that is not by returned launcher, or not there although ops are made."""
+    returns, out, where = declaration.returns, declaration.out, f"{declaration.out_where}.out"
+    found: list[Fault] = []
+    example = f"out = {{ {', '.join(f'{name} = […]' for name in returns)} }}" if returns else 'out = ["C"]'
+    if isinstance(out, Mapping):
+        for name in out:
+            if not returns:
+                what = "there are no `returns`, so there is one launcher"
+                found.append(Fault(where=f"{where}.{quote_key(name)}", what=what, fix=f"write a list: {example}"))
+            elif name not in returns:
+                what = f"{name} is not among the returned launchers"
+                found.append(Fault(where=f"{where}.{quote_key(name)}", what=what, fix=did_you_mean(name, returns)))
+    elif out is not None and returns:
+        found.append(Fault(where=where, what="found a list", fix=f"write a list for each returned launcher: {example}"))
+    silent = [name for name in returns if out is None or (isinstance(out, Mapping) and name not in out)]
+    if torch_ops and (silent or (out is None and not returns)):
+        of = f" by {', '.join(silent)}" if silent else ""
+        what = f"missing: an op of torch-ops says which arguments are written{of}"
+        fix = f"add {example} with the names of the tensors and pointers that are written; [] for none"
+        found.append(Fault(where=where, what=what, fix=fix))
+    # Sets that have it from their kernel have its faults, too.
+    faults.extend(one for one in found if one not in faults.faults)
 
 
 def _check_names(declaration: _Declaration, axes: list[AxisTable], faults: FaultCollector) -> bool:

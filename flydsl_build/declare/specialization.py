@@ -35,6 +35,8 @@ class Specialization:
         Which of the launchers that the factory returns; None if it returns one.
     returns
         The names of all of them, in order.
+    out
+        The parameters that the launcher writes; None if that is not declared.
     constexpr
         The values of constexpr parameters.
     args
@@ -54,6 +56,7 @@ class Specialization:
     params: tuple[tuple[str, PlainValue], ...] | None = None
     element: str | None = None
     returns: tuple[str, ...] = ()
+    out: tuple[str, ...] | None = None
     constexpr: tuple[tuple[str, PlainValue], ...] = ()
     args: tuple[tuple[str, ArgumentType], ...] = ()
     targets: tuple[str, ...] = ()
@@ -80,6 +83,7 @@ class Specialization:
             "params": None if self.params is None else dict(self.params),
             "element": self.element,
             "returns": list(self.returns),
+            "out": None if self.out is None else list(self.out),
             "constexpr": dict(self.constexpr),
             "args": {name: argument_to_json(argument) for name, argument in self.args},
             "targets": list(self.targets),
@@ -98,6 +102,7 @@ class Specialization:
             params=None if data["params"] is None else _pairs(data["params"]),
             element=data["element"],
             returns=tuple(data["returns"]),
+            out=None if data["out"] is None else tuple(data["out"]),
             constexpr=_pairs(data["constexpr"]),
             args=tuple((name, argument_from_json(argument)) for name, argument in data["args"].items()),
             targets=tuple(data["targets"]),

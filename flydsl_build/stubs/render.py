@@ -8,19 +8,14 @@ each is either checked to be what it must be, or written as a literal that reads
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
-import keyword
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import jinja2
-
-import flydsl_build
 from flydsl_build.bundle.manifest import NO_DEFAULT
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.errors import BuildError, Fault, FaultCollector
+from flydsl_build.errors import FaultCollector
+from flydsl_build.stubs.python_source import StubError, docstring, environment, is_name, literal, signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
     from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue, Returns, SpecializationEntry
     from flydsl_build.declare.argument_types import ArgumentType
 
-__all__ = ["StubError", "argument_structs", "render_stub", "template_folder"]
+__all__ = ["argument_structs", "render_stub"]
 
 # Names that the templates use at the top level of a stub. A leading underscore keeps them out of the way of public names.
 _TAKEN: Final = frozenset(
@@ -52,12 +47,6 @@ _TAKEN: Final = frozenset(
 _CLASS_PREFIX: Final = "_Launcher_"
 _RETURNED_PREFIX: Final = "_Returned_"
 _FLOATS: Final = ("f", "bf")
-
-
-class StubError(BuildError):
-    """A module whose public names cannot stand in a Python module."""
-
-    stage = "stubs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,56 +128,25 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         A launcher, parameter or module whose name is no identifier, is a keyword, or is taken by the stub itself.
     """
     _check_names(manifest, runtime_package)
-    structs = [one for one in argument_structs(manifest) if one.name in public_names and one.name not in _TAKEN and _is_name(one.name)]
+    structs = [one for one in argument_structs(manifest) if one.name in public_names and one.name not in _TAKEN and is_name(one.name)]
     taken = {_CLASS_PREFIX + launcher.name for launcher in manifest.launchers}
     functions = [_function(launcher, taken) for launcher in manifest.launchers]
     context = {
-        "module_doc": _docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
+        "module_doc": docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
         "runtime_package": runtime_package,
-        "public_names": [_literal(name) for name in sorted([*(function.name for function in functions), *(one.name for one in structs)])],
-        "manifest_file": _literal(manifest_file),
-        "manifest_sha256": _literal(manifest_sha256),
-        "archs": [_literal(target) for target in manifest.targets],
-        "load": _literal(manifest.load),
+        "public_names": [literal(name) for name in sorted([*(function.name for function in functions), *(one.name for one in structs)])],
+        "manifest_file": literal(manifest_file),
+        "manifest_sha256": literal(manifest_sha256),
+        "archs": [literal(target) for target in manifest.targets],
+        "load": literal(manifest.load),
         "functions": functions,
         "structs": [_struct(one) for one in structs],
         "has_named_tuple": any(one.bases == "_NamedTuple" for function in functions for one in function.classes),
     }
-    stub, interface = (_environment().get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
+    stub, interface = (environment().get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
     for text in (stub, interface):
         ast.parse(text)
     return stub, interface
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    """Return the templates; they are compiled once, for all modules of a build."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template_folder()),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 - the output is Python, and nothing unchecked gets into it
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
-def template_folder() -> Path:
-    """Return the folder of the templates.
-
-    Raises
-    ------
-    StubError
-        It is not there.
-    """
-    package = Path(flydsl_build.__file__).parent
-    # Installed, the templates are inside of the package; in a source checkout they stand beside it.
-    folders = (package / "templates", package.parent / "templates")
-    for folder in folders:
-        if (folder / "stub.py.j2").is_file():
-            return folder
-    places = " or ".join(map(str, folders))
-    raise StubError(Fault(where="templates", what=f"stub.py.j2 is not in {places}", fix="install flydsl-build again"))
 
 
 def argument_structs(manifest: Manifest) -> tuple[StructType, ...]:
@@ -223,8 +181,8 @@ def _struct(struct: StructType) -> _Struct:
     typed = tuple((name, _field_type(field)) for name, field in struct.fields)
     return _Struct(
         name=struct.name,
-        literal=_literal(struct.name),
-        fields=_literal(tuple(name for name, _ in struct.fields)),
+        literal=literal(struct.name),
+        fields=literal(tuple(name for name, _ in struct.fields)),
         typed_fields=typed,
         parameters=", ".join(f"{name}: {text}" for name, text in typed),
     )
@@ -246,11 +204,11 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
     faults = FaultCollector()
     for dotted in (manifest.module, runtime_package):
         for part in dotted.split("."):
-            if not _is_name(part):
+            if not is_name(part):
                 faults.add(f"module {dotted}", f'"{part}" cannot be imported: it is not a Python name', "rename it")
     for launcher in manifest.launchers:
         where = f"{manifest.module}:{launcher.name}"
-        if not _is_name(launcher.name):
+        if not is_name(launcher.name):
             faults.add(where, f'"{launcher.name}" is not a Python name, so the stub cannot define it', "give the launcher a plain name")
         elif launcher.name in _TAKEN or launcher.name.startswith((_CLASS_PREFIX, _RETURNED_PREFIX, "__")):
             faults.add(where, f"the name {launcher.name} is taken by the stub itself", "rename the launcher")
@@ -262,15 +220,11 @@ def _check_inner_names(launcher: LauncherEntry, where: str, faults: FaultCollect
     own = (parameter for each in launcher.specializations for parameter in each.parameters or ())
     names = [parameter.name for parameter in (*launcher.parameters, *(launcher.factory_parameters or ()), *own)]
     for name in dict.fromkeys(names):
-        if not _is_name(name):
+        if not is_name(name):
             faults.add(where, f'the parameter "{name}" is not a Python name', "rename the parameter")
     for name in () if launcher.returns is None else launcher.returns.names:
-        if not _is_name(name):
+        if not is_name(name):
             faults.add(where, f'"{name}" of what it returns is not a Python name', "rename it in `returns`")
-
-
-def _is_name(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _function(launcher: LauncherEntry, taken: set[str]) -> _Function:
@@ -287,9 +241,9 @@ def _function(launcher: LauncherEntry, taken: set[str]) -> _Function:
     return _Function(
         name=launcher.name,
         kind=launcher.kind,
-        doc=_docstring(doc, indent="    "),
-        signature=_signature(own, None),
-        typed_signature=_signature(own, {parameter.name: _factory_type(parameter, launcher) for parameter in own}),
+        doc=docstring(doc, indent="    "),
+        signature=signature(own, None),
+        typed_signature=signature(own, {parameter.name: _factory_type(parameter, launcher) for parameter in own}),
         classes=tuple(classes),
         result=result,
     )
@@ -328,11 +282,11 @@ def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[Specia
     every = [launcher.parameters_of(each) for each in members]
     parameters = every[0]
     if any(_untyped(other) != _untyped(parameters) for other in every):
-        signature = "(self, *args: _Any, **kwargs: _Any)"
+        typed = "(self, *args: _Any, **kwargs: _Any)"
     else:
         types = {parameter.name: _type(parameter, members) for parameter in parameters}
-        signature = _signature(parameters, types, first=_self_name(parameters))
-    return _Class(name=name, bases="_Launcher, _Protocol", call_signature=signature, call_doc=_docstring(call_doc, indent="        "))
+        typed = signature(parameters, types, first=_self_name(parameters))
+    return _Class(name=name, bases="_Launcher, _Protocol", call_signature=typed, call_doc=docstring(call_doc, indent="        "))
 
 
 def _untyped(parameters: Sequence[Parameter]) -> list[tuple[str, str, object]]:
@@ -345,27 +299,6 @@ def _self_name(parameters: Iterable[Parameter]) -> str:
     while name in names:
         name = "_" + name
     return name
-
-
-def _signature(parameters: Sequence[Parameter], types: dict[str, str] | None, *, first: str | None = None) -> str:
-    """Return the text of a parameter list with its parentheses; without annotations where `types` is None."""
-    parts = [first] if first else []
-    last = None
-    for parameter in parameters:
-        if last == "POSITIONAL_ONLY" and parameter.kind != "POSITIONAL_ONLY":
-            parts.append("/")
-        if parameter.kind == "KEYWORD_ONLY" and last not in {"KEYWORD_ONLY", "VAR_POSITIONAL"}:
-            parts.append("*")
-        text = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind, "") + parameter.name
-        if types is not None:
-            text += f": {types[parameter.name]}"
-        if parameter.default is not NO_DEFAULT:
-            text += f" = {_literal(parameter.default)}" if types is not None else f"={_literal(parameter.default)}"
-        parts.append(text)
-        last = parameter.kind
-    if last == "POSITIONAL_ONLY":
-        parts.append("/")
-    return f"({', '.join(parts)})"
 
 
 def _type(parameter: Parameter, specializations: Sequence[SpecializationEntry]) -> str:
@@ -426,31 +359,3 @@ def _union(names: Iterable[str], parameter: Parameter) -> str:
     if "None" in found:
         found = [*(name for name in found if name != "None"), "None"]
     return " | ".join(found)
-
-
-def _literal(value: PlainValue) -> str:
-    """Return Python source for a plain value; text in double quotes where that needs no escape."""
-    if isinstance(value, str):
-        text = repr(value)
-        return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text and "\\'" not in text else text
-    if isinstance(value, tuple | list):
-        items = [_literal(item) for item in value]
-        return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
-    return repr(value)
-
-
-def _docstring(doc: str, *, indent: str) -> str:
-    """Return a literal for a docstring: as the author wrote it where that is safe, else escaped into one line.
-
-    Lines keep their own indentation; a text whose lines have none in common gets that of the block. `inspect.cleandoc` of the result
-    is that of the original either way.
-    """
-    if not all(character.isprintable() or character == "\n" for character in doc):
-        return _literal(doc)
-    # A quote at the end would merge with the closing ones.
-    body, end = (doc[:-1], '\\"') if doc.endswith('"') else (doc, "")
-    text = body.replace("\\", "\\\\").replace('"""', '\\"\\"\\"') + end
-    first, *rest = text.split("\n")
-    if any(line and not line[0].isspace() for line in rest):
-        rest = [indent + line if line else line for line in rest]
-    return '"""' + "\n".join([first, *rest]) + '"""'

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +55,10 @@ class AssembledModule:
         What `render_stub` needs beside the manifest.
     unexported
         Public names of the source that the stub does not have.
-    stub
-        The text of the generated module and of its interface; empty until it is rendered.
+    generated
+        The texts of the generated modules and their interfaces, by their places in the wheel; empty until they are rendered.
+    warnings
+        What the author should know about them.
     """
 
     placement: Placement
@@ -64,7 +66,8 @@ class AssembledModule:
     folder: Path
     stub_arguments: dict[str, Any]
     unexported: tuple[str, ...]
-    stub: tuple[str, str] = ("", "")
+    generated: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def assemble_module(  # noqa: PLR0913 - each is the result of one room

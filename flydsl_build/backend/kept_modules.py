@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["assemble_or_recall"]
 
 # Beside the artefacts, in a kept module; no artefact has such a name.
-_STUB, _INTERFACE, _ABOUT = "/stub", "/interface", "/about"
+_ABOUT = "/about"
 
 
 def assemble_or_recall(  # noqa: PLR0913 - each is the result of one room
@@ -61,7 +61,7 @@ def assemble_or_recall(  # noqa: PLR0913 - each is the result of one room
         _program_digest(),
         [result.digest for result in results],
         [one.to_json() for one in specializations],
-        [settings.load, [asdict(axis) for axis in settings.axes]],
+        [settings.load, settings.torch_ops, [asdict(axis) for axis in settings.axes]],
         [project.name, project.version],
         [linker.version, linker.identity],
         [module, str(placement.source), str(placement.anchor), str(placement.folder), placement.stem],
@@ -83,28 +83,39 @@ def assemble_or_recall(  # noqa: PLR0913 - each is the result of one room
     faults = verify_package(output)
     if faults:
         raise VerifyError(*faults)
-    # Imported here for the same reason as in `assemble_module`.
-    from flydsl_build.stubs.render import render_stub
-
-    assembled = replace(assembled, stub=render_stub(assembled.manifest, **assembled.stub_arguments))
+    assembled = _rendered(assembled, torch_ops=settings.torch_ops)
     cache.remember_files(_pack(assembled), *key)
     return assembled
 
 
+def _rendered(module: AssembledModule, *, torch_ops: bool) -> AssembledModule:
+    """Return the module with the texts of its generated modules."""
+    # Imported here for the same reason as in `assemble_module`.
+    from flydsl_build.stubs import render_stub, render_torch_ops
+
+    place = module.placement
+    source, interface = render_stub(module.manifest, **module.stub_arguments)
+    generated = {str(place.source): source, str(place.source.with_suffix(".pyi")): interface}
+    warnings: tuple[str, ...] = ()
+    if torch_ops:
+        ops = render_torch_ops(module.manifest, namespace=place.torch_namespace, runtime_package=place.runtime_package)
+        generated |= {str(place.torch_source): ops.source, str(place.torch_source.with_suffix(".pyi")): ops.interface}
+        warnings = tuple(f"{place.torch_source} does not have {one}" for one in ops.left_out)
+    return replace(module, generated=generated, warnings=warnings)
+
+
 def _pack(module: AssembledModule) -> dict[str, bytes]:
-    about = {"stub_arguments": module.stub_arguments, "unexported": module.unexported}
-    source, interface = module.stub
-    return {
-        **{path.name: path.read_bytes() for path in sorted(module.folder.iterdir())},
-        _STUB: source.encode(),
-        _INTERFACE: interface.encode(),
-        _ABOUT: json.dumps(about).encode(),
+    about = {
+        "stub_arguments": module.stub_arguments,
+        "unexported": module.unexported,
+        "generated": module.generated,
+        "warnings": module.warnings,
     }
+    return {**{path.name: path.read_bytes() for path in sorted(module.folder.iterdir())}, _ABOUT: json.dumps(about).encode()}
 
 
 def _unpack(kept: dict[str, bytes], placement: Placement, output: Path) -> AssembledModule:
     about: dict[str, Any] = json.loads(kept.pop(_ABOUT))
-    stub = (kept.pop(_STUB).decode(), kept.pop(_INTERFACE).decode())
     for name, data in kept.items():
         (output / name).write_bytes(data)
     return AssembledModule(
@@ -113,7 +124,8 @@ def _unpack(kept: dict[str, bytes], placement: Placement, output: Path) -> Assem
         folder=output,
         stub_arguments=about["stub_arguments"],
         unexported=tuple(about["unexported"]),
-        stub=stub,
+        generated=about["generated"],
+        warnings=tuple(about["warnings"]),
     )
 
 

@@ -262,6 +262,7 @@ def _specialization(
         element=specialization.element,
         values={target: _tuples(builds[0].values) for target, builds in member.per_target.items()} if first.values else None,
         parameters=parameters,
+        out=specialization.out,
         targets=tuple(member.per_target),
         arguments={name: argument_from_json(one) for name, one in first.arguments.items()},
         slots=tuple(slot_from_json(slot, where=specialization.where) for slot in first.slots),

@@ -85,6 +85,8 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
         _say(f"left out, as none of their targets is asked for: {', '.join(settings.skipped)}")
     specializations = expand(settings)
     placements = _placements(specializations, project)
+    if settings.torch_ops:
+        _check_torch_modules(placements, project)
     with safe_temporary_folder() as temporary:
         folder = Path(temporary)
         toolkit, linker = make_toolkit(_made(folder / "toolkit"), lld=settings.lld, rocm_path=settings.rocm_path, cache=cache)
@@ -120,6 +122,8 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
         written = _install(modules, project)
     cache.close()
     for assembled in modules:
+        for warning in assembled.warnings:
+            _say(f"warning: {warning}")
         if assembled.unexported:
             names = ", ".join(assembled.unexported)
             _say(f"warning: the stub of {assembled.placement.module} does not have these public names of its source: {names}")
@@ -224,6 +228,23 @@ def _placements(specializations: Sequence[Specialization], project: Project) -> 
     return placements
 
 
+def _check_torch_modules(placements: dict[str, Placement], project: Project) -> None:
+    """Refuse modules of ops that take the place of a module of the author, and two that would share a namespace."""
+    faults = FaultCollector()
+    namespaces: dict[str, str] = {}
+    for module, placement in placements.items():
+        source = placement.torch_source
+        for place in (source, source.with_suffix("")):
+            if (project.build_lib / place).exists():
+                what = f"the project has a module of this name, which is where torch-ops puts the ops of {module}"
+                faults.add(str(place), what, "rename it")
+        other = namespaces.setdefault(placement.torch_namespace, module)
+        if other != module:
+            what = f"its ops would be in torch.ops.{placement.torch_namespace}, as those of {other}"
+            faults.add(f"module {module}", what, "rename one of the modules")
+    faults.raise_if_any(BuildError)
+
+
 def _check_references(results: Sequence[StoredResult], settings: Settings, placements: dict[str, Placement], project: Project) -> None:
     """Show warnings; refuse init functions and selectors that could be imported here and will not be where the wheel is installed."""
     faults = FaultCollector()
@@ -309,8 +330,8 @@ def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:
             destination.mkdir(parents=True, exist_ok=True)
             for path in sorted(module.folder.iterdir()):
                 written.append(Path(shutil.copyfile(path, destination / path.name)))
-            stub = project.build_lib / module.placement.source
-            for path, text in zip((stub, stub.with_suffix(".pyi")), module.stub, strict=True):
+            for name, text in module.generated.items():
+                path = project.build_lib / name
                 path.write_text(text, encoding="utf-8")
                 # Older than any source: the next build's `build_py` must not take the stub for a fresh copy of the module.
                 os.utime(path, (0, 0))

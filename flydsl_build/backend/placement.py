@@ -48,6 +48,17 @@ class Placement:
         return ".".join((*self.anchor.parts, "runtime"))
 
     @property
+    def torch_source(self) -> PurePosixPath:
+        """The generated module with the launchers as ops of torch: beside the module or package, `<name>_torch`."""
+        *parents, name = self.module.split(".")
+        return PurePosixPath(*parents, f"{name}_torch.py")
+
+    @property
+    def torch_namespace(self) -> str:
+        """Where these ops are, below `torch.ops`; only ASCII names can be there."""
+        return "".join(one if one.isalnum() and one.isascii() else "_" for one in self.module)
+
+    @property
     def manifest_from_stub(self) -> str:
         """Path of the manifest relative to the folder of the stub."""
         up = len(self.source.parent.parts) - len(self.anchor.parent.parts)

@@ -329,6 +329,8 @@ class SpecializationEntry:
         `{"list": […]}`, an array is a tuple, and a FlyDSL type is `{"dtype": name}`.
     parameters
         Of this launcher, where the factory returns launchers with different ones; absent where they are those of the launcher entry.
+    out
+        The parameters that the launcher writes; absent if that was not declared.
     targets
         The targets it was built for, in the author's order.
     arguments
@@ -349,6 +351,7 @@ class SpecializationEntry:
     element: str | None = None
     values: dict[str, dict[str, PlainValue]] | None = None
     parameters: tuple[Parameter, ...] | None = None
+    out: tuple[str, ...] | None = None
     targets: tuple[str, ...]
     arguments: dict[str, ArgumentType]
     slots: tuple[Slot, ...]
@@ -701,6 +704,9 @@ class _Consistency:
         if set(specialization.arguments) != passed:
             odd = ", ".join(sorted(passed.symmetric_difference(specialization.arguments)))
             self.fault(f"{path}.arguments", f"does not have exactly the launcher's parameters that are passed: {odd}")
+        for name in specialization.out or ():
+            if name not in specialization.arguments:
+                self.fault(f"{path}.out", f'"{name}" is not an argument')
         self.slots(specialization, path)
         for target, by_unit in specialization.entries.items():
             if not by_unit:
@@ -1006,6 +1012,7 @@ _READ: Final[dict[str, _Read]] = {
     "tuple[int, ...] | None": _optional(_items(_JsonReader.count)),
     "tuple[int, int, int] | None": _optional(_triple),
     "tuple[str, ...]": _items(_JsonReader.text),
+    "tuple[str, ...] | None": _optional(_items(_JsonReader.text)),
     "dict[str, str]": _mapping(_JsonReader.text),
     "PlainValue | NoDefault": _JsonReader.plain,
     "dict[str, PlainValue]": _mapping(_JsonReader.plain),

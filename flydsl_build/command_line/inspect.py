@@ -203,6 +203,8 @@ def _write_specialization(one: SpecializationEntry, launcher: LauncherEntry, man
     out.writelines(
         f"            {'argument':<10} {name} = {format_argument(argument)}\n" for name, argument in in_order(one.arguments, launcher)
     )
+    if one.out is not None:
+        out.write(f"            {'out':<10} {_list(one.out) or 'nothing'}\n")
     out.writelines(f"            {'slot':<10} {_slot(slot)}\n" for slot in one.slots)
     units = {unit.name: unit for unit in manifest.units}
     for target, entries in _sorted(one.entries, manifest):

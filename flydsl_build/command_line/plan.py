@@ -65,6 +65,7 @@ def _write_as_json(specializations: Sequence[Specialization], groups: Groups, se
                 "params": None if one.params is None else dict(one.params),
                 "constexpr": dict(one.constexpr),
                 "args": dict(texts),
+                "out": None if one.out is None else list(one.out),
                 "options": one.options.to_json(),
             }
             for one, texts in zip(specializations, types, strict=True)

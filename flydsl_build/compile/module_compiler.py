@@ -431,6 +431,7 @@ def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
     )
 
 
+_WRITABLE = frozenset({"tensor", "pointer", "struct"})
 _ROLE_OF_TYPE = {"TensorType": "tensor", "PointerType": "pointer", "ScalarType": "scalar", "StreamType": "stream", "StructType": "struct"}
 
 
@@ -484,6 +485,10 @@ def _bind(launcher: Any, specialization: Specialization, target: str) -> _Bindin
             _bind_constexpr_parameter(binding, parameter, role)
         else:
             _bind_run_time_parameter(binding, parameter, role)
+    for one in binding.parameters:
+        if one.name in (specialization.out or ()) and one.role not in _WRITABLE:
+            what = f"out.{one.name}: {one.name} is a {one.role} parameter, which a launcher cannot write"
+            binding.fault(what, "name tensors, pointers or structs")
     if sum(isinstance(one, StreamType) for one in binding.arguments.values()) > 1:
         binding.fault(f"{text} has more than one stream parameter", "FlyDSL launchers have at most one")
     if binding.faults:
@@ -494,7 +499,8 @@ def _bind(launcher: Any, specialization: Specialization, target: str) -> _Bindin
 def _check_declared_names(binding: _Binding, signature: inspect.Signature) -> None:
     """Refuse what is declared for a parameter that is not there."""
     specialization = binding.specialization
-    for kind, given in (("args", dict(specialization.args)), ("constexpr", dict(specialization.constexpr))):
+    out = dict.fromkeys(specialization.out or ())
+    for kind, given in (("args", dict(specialization.args)), ("constexpr", dict(specialization.constexpr)), ("out", out)):
         for name in given:
             if name not in signature.parameters:
                 binding.fault(

@@ -19,7 +19,7 @@ from .keys import quote_key
 from .names import is_dotted_name, is_name, placeholders, reference_fault
 from .sources import SIZE_FIX, Override, read_overrides, setuptools_settings, size_of, targets_of
 from .table_reader import TableReader, describe
-from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings
+from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings, WrittenNames
 
 __all__ = [
     "AxisTable",
@@ -192,6 +192,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
         "cache_size": _cache_size(reader),
         "verbose": reader.boolean("verbose"),
         "dump_ir": reader.string("dump-ir"),
+        "torch_ops": reader.boolean("torch-ops"),
         "allow_empty": reader.boolean("allow-empty"),
         "kernels_from": reader.reference("kernels-from"),
         "options": _options(reader),
@@ -431,6 +432,7 @@ def _kernel(key: str, table: TableReader, axes: tuple[AxisTable, ...]) -> Kernel
         "args": _argument_tables(table),
         "returns": _returns(table),
         "launcher": _inner_launcher(table),
+        "out": _out(table),
         "options": _options(table),
         "axes": _kernel_axes(table, axes),
         "sets": tuple(_parameter_set(each) for each in _set_tables(table)),
@@ -459,6 +461,7 @@ def _parameter_set(table: TableReader) -> ParameterSet:
         args=_argument_tables(table),
         returns=_returns(table),
         launcher=_inner_launcher(table),
+        out=_out(table),
         archs=_archs(table),
         options=_options(table),
     )
@@ -502,6 +505,14 @@ def _inner_launcher(table: TableReader) -> str | Mapping[str, str] | None:
         if not is_dotted_name(text):
             place.reject(name, f'"{text}" is not a name', 'write the name that the launcher has in the function, such as "launch_gemm"')
     return found if found is not None or not named else {name: text for name, (text, _) in named.items()}
+
+
+def _out(table: TableReader) -> WrittenNames | None:
+    if not isinstance(table.table.get("out"), Mapping):
+        return table.strings("out")
+    tables = table.table_at("out")
+    assert tables is not None
+    return {name: tables.strings(name) or () for name in tables.table}
 
 
 def _kernel_axes(table: TableReader, axes: tuple[AxisTable, ...]) -> tuple[str, ...] | None:

@@ -26,6 +26,7 @@ __all__ = [
     "ParameterSet",
     "PlainValue",
     "Settings",
+    "WrittenNames",
 ]
 
 PlainValue = bool | int | float | str | tuple["PlainValue", ...] | dict[str, "PlainValue"]
@@ -34,6 +35,9 @@ keys are sorted, stands for an object with these fields."""
 
 ArgumentText = str | Mapping[str, "ArgumentText"]
 """What an author writes for one argument: the type, or a nested table for a struct."""
+
+WrittenNames = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+"""Parameters that a launcher writes: of the only launcher, or by the name of each that a factory returns."""
 
 _WAVES = TomlType(
     text="integer or [low, high]",
@@ -54,6 +58,10 @@ _TABLE_OR_TABLES = TomlType(
 _STRING_OR_TABLE = TomlType(
     text="string or table of strings",
     schema={"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]},
+)
+_OUT = TomlType(
+    text="list of strings, or table of such lists",
+    schema={"anyOf": [STRINGS.schema, {"type": "object", "additionalProperties": STRINGS.schema}]},
 )
 _STRING_TABLE = TomlType(text="table of strings", schema={"type": "object", "additionalProperties": {"type": "string"}})
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -172,6 +180,9 @@ class ParameterSet:
     launcher: str | Mapping[str, str] | None = field(default=None, metadata=toml_key("launcher", _STRING_OR_TABLE, default="the kernel's"))
     """The launcher inside of a Python function, as the kernel's own `launcher`."""
 
+    out: WrittenNames | None = field(default=None, metadata=toml_key("out", _OUT, default="the kernel's"))
+    """What the launchers of this set write, as in the kernel's own `out`."""
+
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the kernel's"))
     """Targets of this set alone."""
 
@@ -222,6 +233,10 @@ class KernelTable:
     )
     """The launcher inside of a Python function that the factory returns, by its name there; with dots, if that is again inside of a
     function. The wheel has the launcher, not the Python around it. With `returns`, a table of these by returned name."""
+
+    out: WrittenNames | None = field(default=None, metadata=toml_key("out", _OUT, default="not said"))
+    """Names of the tensors, pointers and structs that the launcher writes; with `returns`, a table with such a list for each name. `[]`
+    says that it writes none. Needed by `torch-ops`; an array that cannot be written is refused for them."""
 
     archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the package's"))
     """Targets of this kernel, instead of the package's. A config setting or environment variable narrows them to those in both."""
@@ -346,6 +361,10 @@ class Settings:
         default=None, metadata=toml_key("dump-ir", STRING, default="nothing is written", config="dump-ir", env="FLYDSL_BUILD_DUMP_IR")
     )
     """Folder for the IR after each stage, the LLVM IR and the ISA of each specialization and target."""
+
+    torch_ops: bool = field(default=False, metadata=toml_key("torch-ops", BOOLEAN, default="false"))
+    """Add a module `<module>_torch` for each declared module, with its launchers as custom ops of torch. Every kernel then says in `out`
+    what it writes."""
 
     allow_empty: bool = field(default=False, metadata=toml_key("allow-empty", BOOLEAN, default="false"))
     """Accept a project that declares no kernels."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..config.keys import quote_key
 from ..config.names import is_dotted_name
-from ..errors import ConfigError, FaultCollector, did_you_mean
+from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from .argument_grammar import format_argument, parse_argument
 from .argument_types import ArgumentType, StructType
 from .specialization import Specialization
@@ -20,7 +20,7 @@ from .specialization import Specialization
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..config.tables import ArgumentText, AxisTable, CompileOptions, KernelTable, ParameterSet, PlainValue, Settings
+    from ..config.tables import ArgumentText, AxisTable, CompileOptions, KernelTable, ParameterSet, PlainValue, Settings, WrittenNames
 
 __all__ = ["expand"]
 
@@ -41,6 +41,8 @@ class _Declaration:
     args: tuple[Mapping[str, ArgumentText], ...]
     returns: tuple[str, ...]
     launcher: str | Mapping[str, str] | None
+    out: WrittenNames | None
+    out_where: str
     where: str
     args_where: str
     targets: tuple[str, ...]
@@ -66,6 +68,8 @@ def expand(settings: Settings) -> tuple[Specialization, ...]:
         declarations = list(_declarations(kernel, settings))
         if len(declarations) > 1:
             _check_sets_alike(declarations, faults)
+        for declaration in declarations:
+            _check_out(declaration, faults, torch_ops=settings.torch_ops)
         own = [specialization for declaration in declarations for specialization in _specializations(declaration, settings.axes, faults)]
         _check_repeated(own, faults)
         found += own
@@ -92,6 +96,8 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
             args=kernel.args,
             returns=kernel.returns,
             launcher=kernel.launcher,
+            out=kernel.out,
+            out_where=kernel.where,
             where=kernel.where,
             args_where=kernel.where,
             targets=targets,
@@ -104,6 +110,8 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
         args=kernel.args if own.args is None else own.args,
         returns=kernel.returns if own.returns is None else own.returns,
         launcher=kernel.launcher if own.launcher is None else own.launcher,
+        out=kernel.out if own.out is None else own.out,
+        out_where=kernel.where if own.out is None else own.where,
         where=own.where,
         args_where=kernel.where if own.args is None else own.where,
         targets=targets,
@@ -148,6 +156,7 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
                 element=element,
                 returns=declaration.returns,
                 inner=_inner(declaration.launcher),
+                out=declaration.out.get(element or "") if isinstance(declaration.out, Mapping) else declaration.out,
                 constexpr=constexpr,
                 args=args,
                 targets=declaration.targets,
@@ -253,6 +262,31 @@ def _check_inner(declaration: _Declaration, faults: FaultCollector) -> bool:
             fix = did_you_mean(name, returns) if returns else f'nothing is named by `returns`: write launcher = "{text}"'
             faults.add(f"{where}.{quote_key(name)}", f"{name} is not among what is returned", fix)
     return all(name in returns for name in named)
+
+
+def _check_out(declaration: _Declaration, faults: FaultCollector, *, torch_ops: bool) -> None:
+    """Record an `out` that is not by returned launcher, or not there although ops are made."""
+    returns, out, where = declaration.returns, declaration.out, f"{declaration.out_where}.out"
+    found: list[Fault] = []
+    example = f"out = {{ {', '.join(f'{name} = […]' for name in returns)} }}" if returns else 'out = ["C"]'
+    if isinstance(out, Mapping):
+        for name in out:
+            if not returns:
+                what = "there are no `returns`, so there is one launcher"
+                found.append(Fault(where=f"{where}.{quote_key(name)}", what=what, fix=f"write a list: {example}"))
+            elif name not in returns:
+                what = f"{name} is not among the returned launchers"
+                found.append(Fault(where=f"{where}.{quote_key(name)}", what=what, fix=did_you_mean(name, returns)))
+    elif out is not None and returns:
+        found.append(Fault(where=where, what="found a list", fix=f"write a list for each returned launcher: {example}"))
+    silent = [name for name in returns if out is None or (isinstance(out, Mapping) and name not in out)]
+    if torch_ops and (silent or (out is None and not returns)):
+        of = f" by {', '.join(silent)}" if silent else ""
+        what = f"missing: an op of torch-ops says which arguments are written{of}"
+        fix = f"add {example} with the names of the tensors and pointers that are written; [] for none"
+        found.append(Fault(where=where, what=what, fix=fix))
+    # Sets that have it from their kernel have its faults, too.
+    faults.extend(one for one in found if one not in faults.faults)
 
 
 def _check_names(declaration: _Declaration, axes: list[AxisTable], faults: FaultCollector) -> bool:

@@ -38,6 +38,8 @@ class Specialization:
     inner
         By returned name, or the empty name where there is one: what the launcher inside of a Python function that stands for it is
         called there; with dots if it is again inside of a function.
+    out
+        The parameters that the launcher writes; None if that is not declared.
     constexpr
         The values of constexpr parameters.
     args
@@ -58,6 +60,7 @@ class Specialization:
     element: str | None = None
     returns: tuple[str, ...] = ()
     inner: tuple[tuple[str, str], ...] = ()
+    out: tuple[str, ...] | None = None
     constexpr: tuple[tuple[str, PlainValue], ...] = ()
     args: tuple[tuple[str, ArgumentType], ...] = ()
     targets: tuple[str, ...] = ()
@@ -85,6 +88,7 @@ class Specialization:
             "element": self.element,
             "returns": list(self.returns),
             "inner": dict(self.inner),
+            "out": None if self.out is None else list(self.out),
             "constexpr": dict(self.constexpr),
             "args": {name: argument_to_json(argument) for name, argument in self.args},
             "targets": list(self.targets),
@@ -104,6 +108,7 @@ class Specialization:
             element=data["element"],
             returns=tuple(data["returns"]),
             inner=tuple(data["inner"].items()),
+            out=None if data["out"] is None else tuple(data["out"]),
             constexpr=_pairs(data["constexpr"]),
             args=tuple((name, argument_from_json(argument)) for name, argument in data["args"].items()),
             targets=tuple(data["targets"]),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
-from flydsl_build.stubs.render import StubError, render_stub
+from flydsl_build.stubs.python_source import StubError
+from flydsl_build.stubs.render import render_stub
+from flydsl_build.stubs.torch_ops import render_torch_ops
 
-__all__ = ["StubError", "render_stub"]
+__all__ = ["StubError", "render_stub", "render_torch_ops"]

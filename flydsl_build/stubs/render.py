@@ -8,20 +8,15 @@ each is either checked to be what it must be, or written as a literal that reads
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
-import keyword
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import jinja2
-
-import flydsl_build
 from flydsl_build.bundle.manifest import NO_DEFAULT
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.errors import BuildError, Fault, FaultCollector
+from flydsl_build.errors import FaultCollector
+from flydsl_build.stubs.python_source import StubError, docstring, environment, is_name, literal, signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +24,7 @@ if TYPE_CHECKING:
     from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue, Returns, SpecializationEntry
     from flydsl_build.declare.argument_types import ArgumentType
 
-__all__ = ["StubError", "argument_structs", "render_stub", "template_folder"]
+__all__ = ["argument_structs", "render_stub"]
 
 # Names that the templates use at the top level of a stub. A leading underscore keeps them out of the way of public names.
 _TAKEN: Final = frozenset(
@@ -53,12 +48,6 @@ _TAKEN: Final = frozenset(
 _CLASS_PREFIX: Final = "_Launcher_"
 _RETURNED_PREFIX: Final = "_Returned_"
 _FLOATS: Final = ("f", "bf")
-
-
-class StubError(BuildError):
-    """A module whose public names cannot stand in a Python module."""
-
-    stage = "stubs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,57 +138,26 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
     classes = manifest.classes or {}
     found = [_struct(one) for one in argument_structs(manifest) if one.name not in classes]
     found += [_value_class(name, fields) for name, fields in classes.items()]
-    structs = [one for one in found if one.name in public_names and one.name not in _TAKEN and _is_name(one.name)]
+    structs = [one for one in found if one.name in public_names and one.name not in _TAKEN and is_name(one.name)]
     taken = {_class_name(launcher) for launcher in manifest.launchers}
     functions = _functions(manifest, taken)
     public = {launcher.name.partition(".")[0] for launcher in manifest.launchers} | {one.name for one in structs}
     context = {
-        "module_doc": _docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
+        "module_doc": docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
         "runtime_package": runtime_package,
-        "public_names": [_literal(name) for name in sorted(public)],
-        "manifest_file": _literal(manifest_file),
-        "manifest_sha256": _literal(manifest_sha256),
-        "archs": [_literal(target) for target in manifest.targets],
-        "load": _literal(manifest.load),
+        "public_names": [literal(name) for name in sorted(public)],
+        "manifest_file": literal(manifest_file),
+        "manifest_sha256": literal(manifest_sha256),
+        "archs": [literal(target) for target in manifest.targets],
+        "load": literal(manifest.load),
         "functions": functions,
         "structs": structs,
         "has_named_tuple": any(one.bases == "_NamedTuple" for function in functions for one in function.classes),
     }
-    stub, interface = (_environment().get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
+    stub, interface = (environment().get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
     for text in (stub, interface):
         ast.parse(text)
     return stub, interface
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    """Return the templates; they are compiled once, for all modules of a build."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template_folder()),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 - the output is Python, and nothing unchecked gets into it
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
-def template_folder() -> Path:
-    """Return the folder of the templates.
-
-    Raises
-    ------
-    StubError
-        It is not there.
-    """
-    package = Path(flydsl_build.__file__).parent
-    # Installed, the templates are inside of the package; in a source checkout they stand beside it.
-    folders = (package / "templates", package.parent / "templates")
-    for folder in folders:
-        if (folder / "stub.py.j2").is_file():
-            return folder
-    places = " or ".join(map(str, folders))
-    raise StubError(Fault(where="templates", what=f"stub.py.j2 is not in {places}", fix="install flydsl-build again"))
 
 
 def argument_structs(manifest: Manifest) -> tuple[StructType, ...]:
@@ -235,8 +193,8 @@ def _struct(struct: StructType) -> _Struct:
     typed = tuple((name, _field_type(field)) for name, field in struct.fields)
     return _Struct(
         name=struct.name,
-        literal=_literal(struct.name),
-        fields=_literal(tuple(name for name, _ in struct.fields)),
+        literal=literal(struct.name),
+        fields=literal(tuple(name for name, _ in struct.fields)),
         typed_fields=typed,
         signature=f"(self, {', '.join(f'{name}: {text}' for name, text in typed)})",
     )
@@ -250,11 +208,11 @@ def _value_class(name: str, fields: Sequence[Parameter]) -> _Struct:
     defaults = {one.name: one.default for one in fields if one.default is not NO_DEFAULT}
     return _Struct(
         name=name,
-        literal=_literal(name),
-        fields=_literal(tuple(types)),
+        literal=literal(name),
+        fields=literal(tuple(types)),
         typed_fields=tuple(types.items()),
-        signature=_signature(fields, types, first="self"),
-        defaults=f", {_literal(defaults)}" if defaults else "",
+        signature=signature(fields, types, first="self"),
+        defaults=f", {literal(defaults)}" if defaults else "",
     )
 
 
@@ -279,13 +237,13 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
     faults = FaultCollector()
     for dotted in (manifest.module, runtime_package):
         for part in dotted.split("."):
-            if not _is_name(part):
+            if not is_name(part):
                 faults.add(f"module {dotted}", f'"{part}" cannot be imported: it is not a Python name', "rename it")
     for launcher in manifest.launchers:
         where = f"{manifest.module}:{launcher.name}"
         parts = launcher.name.split(".")
         outer = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-        if not all(map(_is_name, parts)):
+        if not all(map(is_name, parts)):
             faults.add(where, f'"{launcher.name}" is not a Python name, so the stub cannot define it', "give the launcher a plain name")
         elif parts[0] in _TAKEN or parts[0].startswith((_CLASS_PREFIX, _RETURNED_PREFIX)) or any(one.startswith("__") for one in parts):
             faults.add(where, f"the name {launcher.name} is taken by the stub itself", "rename the launcher")
@@ -301,15 +259,11 @@ def _check_inner_names(launcher: LauncherEntry, where: str, faults: FaultCollect
     own = (parameter for each in launcher.specializations for parameter in each.parameters or ())
     names = [parameter.name for parameter in (*launcher.parameters, *(launcher.factory_parameters or ()), *own)]
     for name in dict.fromkeys(names):
-        if not _is_name(name):
+        if not is_name(name):
             faults.add(where, f'the parameter "{name}" is not a Python name', "rename the parameter")
     for name in () if launcher.returns is None else launcher.returns.names:
-        if not _is_name(name):
+        if not is_name(name):
             faults.add(where, f'"{name}" of what it returns is not a Python name', "rename it in `returns`")
-
-
-def _is_name(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _functions(manifest: Manifest, taken: set[str]) -> list[_Function]:
@@ -349,9 +303,9 @@ def _function(launcher: LauncherEntry, taken: set[str], headers: tuple[str, ...]
         headers=headers,
         indent=indent,
         kind=launcher.kind,
-        doc=_docstring(doc, indent=indent + "    "),
-        signature=_signature(own, None),
-        typed_signature=_signature(own, {parameter.name: _factory_type(parameter, launcher) for parameter in own}),
+        doc=docstring(doc, indent=indent + "    "),
+        signature=signature(own, None),
+        typed_signature=signature(own, {parameter.name: _factory_type(parameter, launcher) for parameter in own}),
         classes=tuple(classes),
         result=result,
     )
@@ -414,11 +368,11 @@ def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[Specia
     every = [launcher.parameters_of(each) for each in members]
     parameters = every[0]
     if any(_untyped(other) != _untyped(parameters) for other in every):
-        signature = "(self, *args: _Any, **kwargs: _Any)"
+        typed = "(self, *args: _Any, **kwargs: _Any)"
     else:
         types = {parameter.name: _type(parameter, members) for parameter in parameters}
-        signature = _signature(parameters, types, first=_self_name(parameters))
-    return _Class(name=name, bases="_Launcher, _Protocol", call_signature=signature, call_doc=_docstring(call_doc, indent="        "))
+        typed = signature(parameters, types, first=_self_name(parameters))
+    return _Class(name=name, bases="_Launcher, _Protocol", call_signature=typed, call_doc=docstring(call_doc, indent="        "))
 
 
 def _untyped(parameters: Sequence[Parameter]) -> list[tuple[str, str, object]]:
@@ -431,27 +385,6 @@ def _self_name(parameters: Iterable[Parameter]) -> str:
     while name in names:
         name = "_" + name
     return name
-
-
-def _signature(parameters: Sequence[Parameter], types: dict[str, str] | None, *, first: str | None = None) -> str:
-    """Return the text of a parameter list with its parentheses; without annotations where `types` is None."""
-    parts = [first] if first else []
-    last = None
-    for parameter in parameters:
-        if last == "POSITIONAL_ONLY" and parameter.kind != "POSITIONAL_ONLY":
-            parts.append("/")
-        if parameter.kind == "KEYWORD_ONLY" and last not in {"KEYWORD_ONLY", "VAR_POSITIONAL"}:
-            parts.append("*")
-        text = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind, "") + parameter.name
-        if types is not None:
-            text += f": {types[parameter.name]}"
-        if parameter.default is not NO_DEFAULT:
-            text += f" = {'...' if isinstance(parameter.default, dict) else _literal(parameter.default)}" if types is not None else f"={_literal(parameter.default)}"
-        parts.append(text)
-        last = parameter.kind
-    if last == "POSITIONAL_ONLY":
-        parts.append("/")
-    return f"({', '.join(parts)})"
 
 
 def _type(parameter: Parameter, specializations: Sequence[SpecializationEntry]) -> str:
@@ -512,33 +445,3 @@ def _union(names: Iterable[str], parameter: Parameter) -> str:
     if "None" in found:
         found = [*(name for name in found if name != "None"), "None"]
     return " | ".join(found)
-
-
-def _literal(value: PlainValue) -> str:
-    """Return Python source for a plain value; text in double quotes where that needs no escape."""
-    if isinstance(value, str):
-        text = repr(value)
-        return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text and "\\'" not in text else text
-    if isinstance(value, tuple | list):
-        items = [_literal(item) for item in value]
-        return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_literal(name)}: {_literal(item)}' for name, item in value.items())}}}"
-    return repr(value)
-
-
-def _docstring(doc: str, *, indent: str) -> str:
-    """Return a literal for a docstring: as the author wrote it where that is safe, else escaped into one line.
-
-    Lines keep their own indentation; a text whose lines have none in common gets that of the block. `inspect.cleandoc` of the result
-    is that of the original either way.
-    """
-    if not all(character.isprintable() or character == "\n" for character in doc):
-        return _literal(doc)
-    # A quote at the end would merge with the closing ones.
-    body, end = (doc[:-1], '\\"') if doc.endswith('"') else (doc, "")
-    text = body.replace("\\", "\\\\").replace('"""', '\\"\\"\\"') + end
-    first, *rest = text.split("\n")
-    if any(line and not line[0].isspace() for line in rest):
-        rest = [indent + line if line else line for line in rest]
-    return '"""' + "\n".join([first, *rest]) + '"""'

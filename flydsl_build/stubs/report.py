@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import jinja2
 
-from flydsl_build.stubs.render import template_folder
+from flydsl_build.stubs.python_source import template_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
     "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, env, externs, jobs, kernels, kernels-from, lld, load, options, "
-    "rocm-path, timeout, verbose."
+    "rocm-path, timeout, torch-ops, verbose."
 )
 
 

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Custom ops of torch for launchers, as the generated `…_torch` modules define them.
+
+torch is not imported here: the generated module hands it over. Ops are defined with `torch.library.Library`, because a call of what
+`torch.library.custom_op` makes takes ten times as long.
+"""
+
+from __future__ import annotations
+
+from .description import TYPE_NAMES, plain_value, spell_argument
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+__all__ = ["Ops"]
+
+# torch's name of a dtype to that of the manifest.
+_DTYPES = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint64": "u64",
+    "uint32": "u32",
+    "uint16": "u16",
+    "uint8": "u8",
+    "bool": "bool",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float8_e8m0fnu": "f8e8m0fnu",
+    "float4_e2m1fn_x2": "f4e2m1fn",
+}
+# What a call takes for the narrow floats, too.
+_BYTES = ("u8", "i8")
+_HELD = "_flydsl_build"
+
+
+class Ops:
+    """The ops of one declared module.
+
+    Parameters
+    ----------
+    torch
+        The module `torch`.
+    module
+        Name of the declared module.
+    namespace
+        That of its ops, below `torch.ops`.
+
+    Raises
+    ------
+    ImportError
+        If the namespace belongs to the ops of another module.
+    """
+
+    def __init__(self, torch: Any, module: str, namespace: str) -> None:
+        self._torch = torch
+        self._namespace = getattr(torch.ops, namespace)
+        self._prefix = namespace
+        # torch forgets what a Library defined when it is collected. The namespace is never: so an op is defined once in a process,
+        # however often the modules are imported.
+        held = vars(self._namespace).get(_HELD)
+        if held is None:
+            held = (module, torch.library.Library(namespace, "FRAGMENT"), {})
+            setattr(self._namespace, _HELD, held)
+        if held[0] != module:
+            msg = f"torch.ops.{namespace} has the ops of {held[0]}: those of {module} cannot be defined in one process with them"
+            raise ImportError(msg)
+        _, self._library, self._defined = held
+        self.dtypes = {getattr(torch, theirs): ours for theirs, ours in _DTYPES.items() if hasattr(torch, theirs)}
+        self.wrote = torch.autograd.graph.increment_version
+        # Without the exchange table (torch before 2.10), torch exports no tensor that requires a gradient.
+        self._detaches = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+        tags = torch.Tag
+        # The strides of arguments are checked at the launch, so compiled code must not choose others.
+        strides = getattr(tags, "needs_exact_strides", tags.needs_fixed_stride_order)
+        self._tags = (tags.pt2_compliant_tag, strides)
+        # By the identity of what the stub's factory returned, which returns the same for the same parameters.
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001 - what torch's own generated code calls
+
+    def define(self, name: str, schema: str, names: tuple[str, ...], launcher: Any, kernel: Callable[..., None]) -> Any:
+        """Define an op, unless that has been done in this process; return it.
+
+        Parameters
+        ----------
+        name
+            In the namespace.
+        schema
+            Arguments and result.
+        names
+            The launcher's parameters that the arguments are for.
+        launcher
+            What the op launches.
+        kernel
+            Launches it with the op's arguments.
+        """
+        if name not in self._defined:
+            self._library.define(name + schema, tags=self._tags)
+            self._library.impl(name, kernel, "CompositeExplicitAutograd")
+
+            def fake(*arguments: Any) -> None:
+                self._check(launcher, names, arguments)
+
+            self._torch.library.register_fake(f"{self._prefix}::{name}", fake, lib=self._library)
+            op = getattr(self._namespace, name).default
+            if not op._schema.is_mutable:  # noqa: SLF001 - what torch names it
+                # It is called for an effect that torch does not see, and must not be removed from a graph.
+                self._torch.fx.node.has_side_effect(op)
+            self._defined[name] = op
+        return self._defined[name]
+
+    def launchable(self, launcher: Any) -> Any:
+        """Return the launcher as an op of this torch can call it."""
+        if not self._detaches:
+            return launcher
+        tensor = self._torch.Tensor
+
+        def plain(value: Any) -> Any:
+            return value.detach() if isinstance(value, tensor) and value.requires_grad else value
+
+        def launch(*arguments: Any, **keywords: Any) -> None:
+            launcher(*map(plain, arguments), **{name: plain(value) for name, value in keywords.items()})
+
+        return launch
+
+    def stream(self, tensor: Any) -> int | None:
+        """Return torch's current stream of the tensor's device; of the current device without a tensor; None where there is none."""
+        cuda = self._torch.cuda
+        if tensor is None:
+            return int(cuda.current_stream().cuda_stream) if cuda.is_available() else None
+        if not tensor.is_cuda:
+            return None
+        if self._raw_stream is not None:
+            return int(self._raw_stream(tensor.get_device()))
+        return int(cuda.current_stream(tensor.device).cuda_stream)
+
+    def refuse_stream(self, name: str, tensor: Any) -> None:
+        """Refuse the call of a launcher without a stream parameter, which runs in the default stream, where another is current.
+
+        Raises
+        ------
+        RuntimeError
+            In whose place the kernel would run before, or at the same time as, the operations that the caller has queued.
+        """
+        if self.stream(tensor):
+            msg = (
+                f"{name} has no stream parameter, so it runs in the default stream, and torch's current stream is another\n"
+                "    -> give the launcher a stream parameter, or call the op in the default stream"
+            )
+            raise RuntimeError(msg)
+
+    def remember(self, made: Any, ops: Any) -> Any:
+        """Return the ops of what a factory of the stub made, and keep them for `recall`."""
+        self._made[id(made)] = (made, ops)
+        return ops
+
+    def recall(self, made: Any) -> Any:
+        """Return the ops of what a factory of the stub made."""
+        return self._made[id(made)][1]
+
+    @staticmethod
+    def given(**values: Any) -> dict[str, Any]:
+        """Return the values without those that were left to a default of which nothing but that is known."""
+        return {name: value for name, value in values.items() if value is not ...}
+
+    @staticmethod
+    def frozen(value: Any) -> Any:
+        """Return a value with lists as tuples, as it was built."""
+        return tuple([Ops.frozen(item) for item in value]) if isinstance(value, (list, tuple)) else value
+
+    def type_name(self, value: Any) -> Any:
+        """Return the name of a dtype of torch, or of a type of FlyDSL; a name as it is."""
+        if isinstance(value, type):
+            return TYPE_NAMES.get(value.__name__, value.__name__)
+        return self.dtypes.get(value, value)
+
+    def _check(self, launcher: Any, names: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
+        """Refuse arguments that no specialization is for, as far as dtypes, ranks and constants tell.
+
+        Raises
+        ------
+        TypeError
+            With the reason, for each specialization if there are several.
+        """
+        given = dict(zip(names, arguments, strict=True))
+        spelling = launcher._name  # noqa: SLF001 - the launcher's own module
+        reasons = []
+        for _, entry in launcher._handle._selected(spelling)[1]:  # noqa: SLF001
+            reason = next(self._reasons(entry, given), None)
+            if reason is None:
+                return
+            reasons.append((entry["name"], reason))
+        if len(reasons) == 1:
+            msg = f"{spelling}(): {reasons[0][1]}"
+        else:
+            msg = f"{spelling}(): no specialization fits:" + "".join(f"\n    {name}: {reason}" for name, reason in reasons)
+        raise TypeError(msg)
+
+    def _reasons(self, entry: dict[str, Any], given: dict[str, Any]) -> Iterator[str]:
+        for name, value in entry["constexpr"].items():
+            built = plain_value(value)
+            found = tuple(given[name]) if isinstance(given.get(name), list) else given.get(name)
+            if name in given and found != built:
+                yield f"{name} is {found!r}, not {built!r}"
+        for name, argument in entry["arguments"].items():
+            tensor = given.get(name)
+            if not isinstance(tensor, self._torch.Tensor):
+                continue
+            dtype, rank = self.dtypes.get(tensor.dtype, str(tensor.dtype)), tensor.dim()
+            want = argument["dtype"]
+            narrow = want.startswith(("f8", "f6", "f4")) and dtype in _BYTES
+            if dtype != want and not narrow:
+                what = f"the dtype is {dtype}, not {want}"
+            elif argument["kind"] == "tensor" and rank != len(argument["shape"]):
+                what = f"the rank is {rank}, not {len(argument['shape'])}"
+            else:
+                continue
+            yield f"argument {name} must be {spell_argument(argument)}, got {dtype} of rank {rank}: {what}"

@@ -30,7 +30,15 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Third-party package to the one room that imports it.
-THIRD_PARTY = {"flydsl": "compile", "platformdirs": "compile", "jinja2": "stubs", "setuptools": "backend", "rich": "backend"}
+THIRD_PARTY = {
+    "distributed": "compile",
+    "flydsl": "compile",
+    "fsspec": "compile",
+    "platformdirs": "compile",
+    "jinja2": "stubs",
+    "setuptools": "backend",
+    "rich": "backend",
+}
 
 
 def modules() -> list[Path]:

@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.backend.termination import cleaning_up_when_terminated
+from flydsl_build.compile.remote_cache import fsspec_requirement
 from flydsl_build.compile.toolchain import linker_is_present
 from flydsl_build.config.settings import read_settings, setuptools_settings
 from flydsl_build.errors import BuildError, Fault
@@ -39,13 +41,15 @@ FLYDSL = "flydsl>=0.5,<0.6"
 NUMPY = "numpy"
 PLATFORMDIRS = "platformdirs>=3"
 ZIGLANG = "ziglang>=0.13"
+DISTRIBUTED = "distributed>=2024.2"
 
 
 @contextlib.contextmanager
 def _faults_in_words() -> Iterator[None]:
     """End the process with the message alone where the project or the machine is at fault; bugs keep their traceback."""
     try:
-        yield
+        with cleaning_up_when_terminated():
+            yield
     except BuildError as error:
         sys.stdout.flush()
         sys.stderr.write(f"\nflydsl-build: {error.stage} failed: {error}\n")
@@ -96,6 +100,10 @@ def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
         own = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
         if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
             own.append(ZIGLANG)
+        if settings.cache and settings.remote_cache is not None:
+            own.append(fsspec_requirement(settings.remote_cache))
+        if settings.executor == "dask":
+            own.append(DISTRIBUTED)
         return _requires("get_requires_for_build_wheel", config_settings, own)
 
 

@@ -24,7 +24,8 @@ from flydsl_build.backend.summary import compile_seconds, print_summary, print_w
 from flydsl_build.compile.cache import open_cache, toolchain_digest
 from flydsl_build.compile.declarations import collect_declarations
 from flydsl_build.compile.jobs import Job, WorkerSettings
-from flydsl_build.compile.pool import PoolSettings, run_jobs
+from flydsl_build.compile.local_executor import LocalExecutor
+from flydsl_build.compile.pool import run_jobs
 from flydsl_build.compile.toolchain import make_toolkit, safe_temporary_folder
 from flydsl_build.config.settings import extend_with_declarations
 from flydsl_build.declare.expand import expand
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from flydsl_build.backend.assemble import AssembledModule
     from flydsl_build.backend.grouping import Groups
     from flydsl_build.compile.cache import BuildCache
+    from flydsl_build.compile.executor import JobExecutor
     from flydsl_build.compile.results import StoredResult
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
@@ -138,21 +140,28 @@ def _compile(
 ) -> list[StoredResult]:
     """Return the results of all jobs, those of the cache and fresh ones."""
     jobs = plan_jobs(specializations, settings, _made(folder / "jobs"))
-    pool = PoolSettings(workers=settings.jobs or os.cpu_count() or 1, timeout=settings.timeout, worker=worker)
     _say(f"{len(specializations)} specializations in {len(jobs)} jobs, linker {worker.toolkit.linker}")
-    with make_progress(sys.stdout) as progress:
-        progress.expect(len(jobs))
-        results = run_jobs(jobs, pool, progress, cache=cache)
-    # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
-    more = plan_axis_jobs(jobs, results, settings, _made(folder / "axis-jobs")) if settings.axes else []
-    if more:
-        _say(f"{len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
+    executor = _executor(settings, worker)
+    try:
         with make_progress(sys.stdout) as progress:
-            progress.expect(len(more))
-            results += run_jobs(more, pool, progress, cache=cache)
+            progress.expect(len(jobs))
+            results = run_jobs(jobs, executor, progress, cache=cache)
+        # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
+        more = plan_axis_jobs(jobs, results, settings, _made(folder / "axis-jobs")) if settings.axes else []
+        if more:
+            _say(f"{len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
+            with make_progress(sys.stdout) as progress:
+                progress.expect(len(more))
+                results += run_jobs(more, executor, progress, cache=cache)
+    finally:
+        executor.shutdown()
     cached = sum(result.cached for result in results)
     _say(f"{len(results)} jobs: {cached} from the cache, {len(results) - cached} compiled")
     return results
+
+
+def _executor(settings: Settings, worker: WorkerSettings) -> JobExecutor:
+    return LocalExecutor(workers=settings.jobs or os.cpu_count() or 1, timeout=settings.timeout, worker=worker)
 
 
 def plan_jobs(specializations: Sequence[Specialization], settings: Settings, folder: Path) -> list[Job]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show how far a build is: a live display on a terminal where rich is installed, plain lines anywhere else.
 
-Both are observers of the pool, which calls them from its threads; see `compile.pool.JobObserver`. `job_cached` is told of a job whose
+Both are observers of the pool, called from its threads; see `compile.executor.JobObserver`. `job_cached` is told of a job whose
 result needed no compiling.
 """
 
@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from flydsl_build.compile.pool import JobObserver
+from flydsl_build.compile.executor import JobObserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

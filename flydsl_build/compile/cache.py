@@ -22,10 +22,11 @@ from flydsl_build import __version__
 from flydsl_build.compile.cache_folder import CacheFolder, Lock, default_folder
 from flydsl_build.compile.dependencies import Fingerprints, digest_of_file
 from flydsl_build.compile.environment import worker_environment
+from flydsl_build.compile.remote_cache import RemoteCache, require_fsspec
 from flydsl_build.compile.results import StoredResult, files_of, pack_result, store_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flydsl_build.compile.jobs import Job, Toolkit
     from flydsl_build.compile.toolchain import Linker
@@ -40,14 +41,18 @@ _RESULTS = 16
 def open_cache(settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> BuildCache:
     """Return the cache that the settings ask for; one that keeps nothing if they ask for none."""
     folder: CacheFolder | None = None
+    remote: RemoteCache | None = None
     if settings.cache and settings.dump_ir is None:
+        if settings.remote_cache is not None:
+            require_fsspec(settings.remote_cache)
+            remote = RemoteCache(settings.remote_cache, writes=settings.remote_cache_write, say=say)
         try:
             path = settings.cache_dir or default_folder()
         except ImportError:
             say("warning: platformdirs is not installed, so there is no cache; install it, or set `cache-dir`")
         else:
             folder = CacheFolder(path, limit=settings.cache_size, say=say)
-    return BuildCache(folder, project=settings.project_dir, environ=environ)
+    return BuildCache(folder, project=settings.project_dir, environ=environ, remote=remote)
 
 
 class BuildCache:
@@ -59,10 +64,13 @@ class BuildCache:
         None keeps nothing.
     environ
         The environment of the build.
+    remote
+        What is asked for jobs that the folder does not have.
     """
 
-    def __init__(self, folder: CacheFolder | None, *, project: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: CacheFolder | None, *, project: Path, environ: Mapping[str, str], remote: RemoteCache | None = None) -> None:
         self.folder = folder
+        self.remote = remote
         self._fingerprints = Fingerprints(os.path.realpath(project), worker_environment(environ))
         self._toolchain = ""
         self._requests: dict[str, str] = {}
@@ -101,6 +109,41 @@ class BuildCache:
             Path(job.output, name).write_bytes(data)
         return store_result(job, packed, cached=True, digest=_digest(found["result"], found["files"]))
 
+    def fetch(self, jobs: Mapping[int, Job]) -> Iterator[tuple[int, StoredResult]]:
+        """Take results out of the remote cache, and keep them in the folder too; yield those that there are."""
+        if self.remote is None or not jobs:
+            return
+        numbers = {self._request(job): number for number, job in jobs.items()}
+        wanted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        for key, entries in self.remote.records(list(numbers)).items():
+            found = next((one for one in entries if self._fingerprints.agree(one["dependencies"])), None)
+            if found is not None:
+                wanted.setdefault(found["pack"], []).append((key, found))
+        for digest, result, files in self.remote.packs(list(wanted)):
+            for key, found in wanted[digest]:
+                job = jobs[numbers[key]]
+                for name, data in files.items():
+                    Path(job.output, name).write_bytes(data)
+                yield numbers[key], self._keep(job, result, files, found["dependencies"], cached=True)
+
+    def _keep(
+        self, job: Job, packed: bytes, files: Mapping[str, bytes], dependencies: Mapping[str, str | None] | None, *, cached: bool
+    ) -> StoredResult:
+        """Add a result to the folder, if there is one and its dependencies are known."""
+        kept = {name: _digest_of(data) for name, data in files.items()}
+        digest = _digest(_digest_of(packed), kept)
+        if self.folder is not None:
+            for data in (packed, *files.values()):
+                self.folder.add_blob(data)
+            if dependencies is not None:
+                self._add("requests", self._request(job), {"dependencies": dict(dependencies), "result": _digest_of(packed), "files": kept})
+        return store_result(job, packed, cached=cached, digest=digest)
+
+    def settle(self) -> None:
+        """Wait until the remote cache has what was put there."""
+        if self.remote is not None:
+            self.remote.finish()
+
     def store(self, job: Job, result: dict[str, Any], dependencies: Mapping[str, str | None] | None) -> StoredResult:
         """Keep a fresh result.
 
@@ -112,17 +155,17 @@ class BuildCache:
             None if they are not known; the result then serves this build alone.
         """
         packed = pack_result(result)
-        digest = ""
+        if self.folder is None and self.remote is None:
+            return store_result(job, packed, cached=False)
         if self.folder is not None:
             self.folder.set_record(
                 "memos", self._times_key(job), {"seconds": result["seconds"], "specializations": len(job.specializations)}
             )
-            files = {name: self.folder.add_blob(Path(job.output, name).read_bytes()) for name in files_of(result)}
-            entry = {"dependencies": dict(dependencies or {}), "result": self.folder.add_blob(packed), "files": files}
-            digest = _digest(entry["result"], files)
-            if dependencies is not None:
-                self._add("requests", self._request(job), entry)
-        return store_result(job, packed, cached=False, digest=digest)
+        files = {name: Path(job.output, name).read_bytes() for name in files_of(result)}
+        stored = self._keep(job, packed, files, dependencies, cached=False)
+        if self.remote is not None and dependencies is not None:
+            self.remote.write(self._request(job), dependencies, stored.file, list(files))
+        return stored
 
     def try_lock(self, job: Job) -> Lock | None:
         """Return the right to compile the job; None if another build is at it."""
@@ -185,6 +228,10 @@ class BuildCache:
         assert self.folder is not None
         others = [one for one in self.folder.record(kind, key) or () if one["dependencies"] != entry["dependencies"]]
         self.folder.set_record(kind, key, [entry, *others][:_RESULTS])
+
+
+def _digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _digest(*values: Any) -> str:

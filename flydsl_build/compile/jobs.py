@@ -79,7 +79,7 @@ class Job:
     project
         Folder of pyproject.toml, from which bitcode paths start.
     environment
-        The project's environment table, unexpanded; `pool` has set the expanded values.
+        The project's environment table, unexpanded; `local_executor` has set the expanded values.
     """
 
     module: str

@@ -38,13 +38,18 @@ class StoredResult:
     cached: bool
     digest: str
 
+    @property
+    def file(self) -> Path:
+        """The description; the code is in files beside it."""
+        return Path(self.folder, _FILE)
+
     def load(self) -> JobResult:
         """Read the description; the code stays in files."""
         return JobResult.from_json(self.raw())
 
     def raw(self) -> dict[str, Any]:
         """Read the description as it is in JSON."""
-        data: dict[str, Any] = json.loads(Path(self.folder, _FILE).read_bytes())
+        data: dict[str, Any] = json.loads(self.file.read_bytes())
         return {**data, "output": self.folder}
 
 

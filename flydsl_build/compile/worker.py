@@ -5,7 +5,7 @@ FlyDSL modules compute constants from the architecture when they are imported, s
 come as lines of JSON on the file descriptor that was standard input; events go as lines of JSON to the one that was standard
 output. What authors print goes to standard error, and what they read from standard input is empty.
 
-Started by `pool` as `python -m flydsl_build.compile.worker`.
+Started by `local_executor` as `python -m flydsl_build.compile.worker`.
 """
 
 from __future__ import annotations

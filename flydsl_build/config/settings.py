@@ -17,7 +17,7 @@ from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from ..targets import TARGETS
 from .keys import quote_key
 from .names import is_dotted_name, is_name, placeholders, reference_fault
-from .sources import SIZE_FIX, Override, read_overrides, setuptools_settings, size_of, targets_of
+from .sources import SIZE_FIX, URL_FAULT, Override, is_url, read_overrides, setuptools_settings, size_of, targets_of
 from .table_reader import TableReader, describe
 from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings, WrittenNames
 
@@ -190,6 +190,10 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
         "cache": reader.boolean("cache"),
         "cache_dir": reader.string("cache-dir"),
         "cache_size": _cache_size(reader),
+        "remote_cache": _remote_cache(reader),
+        "remote_cache_write": reader.boolean("remote-cache-write"),
+        "executor": reader.choice("executor", ("local", "dask")),
+        "executor_address": reader.string("executor-address"),
         "verbose": reader.boolean("verbose"),
         "dump_ir": reader.string("dump-ir"),
         "torch_ops": reader.boolean("torch-ops"),
@@ -209,7 +213,22 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found["kernels"] = _kernels(reader, axes, faults)
     found["archs_override"] = "archs" in overrides
     found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
-    return Settings(project_dir=project_dir, **found)
+    settings = Settings(project_dir=project_dir, **found)
+    if settings.executor == "dask" and settings.executor_address is None and "executor-address" not in reader.table:
+        faults.add(
+            reader.place("executor-address"),
+            'executor is "dask", and no address of a scheduler is given',
+            'write executor-address = "tcp://HOST:8786", pass -C executor-address=…, or set FLYDSL_BUILD_EXECUTOR_ADDRESS',
+        )
+    return settings
+
+
+def _remote_cache(reader: TableReader) -> str | None:
+    text = reader.string("remote-cache")
+    if text is not None and not is_url(text):
+        reader.reject("remote-cache", *URL_FAULT)
+        return None
+    return text
 
 
 def _folder_or_file(text: str, project_dir: Path) -> Path:

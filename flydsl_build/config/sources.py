@@ -20,7 +20,17 @@ from .tables import Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SIZE_FIX", "Override", "read_overrides", "setuptools_settings", "size_of", "split_list", "targets_of"]
+__all__ = [
+    "SIZE_FIX",
+    "URL_FAULT",
+    "Override",
+    "is_url",
+    "read_overrides",
+    "setuptools_settings",
+    "size_of",
+    "split_list",
+    "targets_of",
+]
 
 _PREFIX = "flydsl-build."
 
@@ -129,13 +139,15 @@ def _take(found: dict[str, Override], name: str, texts: list[str], where: str, f
         # Although some are wrong, the author did override the table: the rest of the checks go by this list.
         found[name] = Override(targets_of(names, where, faults), where)
         return
+    secret = name in _SECRET
     if len(set(texts)) > 1:
-        faults.add(where, f"given {len(texts)} times with different values: " + ", ".join(f'"{text}"' for text in texts), "give it once")
+        values = "" if secret else ": " + ", ".join(f'"{text}"' for text in texts)
+        faults.add(where, f"given {len(texts)} times with different values{values}", "give it once")
         return
     text = texts[0].strip()
     value, words = _VALUES[name](text)
     if value is None:
-        faults.add(where, f'found "{texts[0]}"', f"write {words}")
+        faults.add(where, URL_FAULT[0] if secret else f'found "{texts[0]}"', f"write {words}")
     else:
         found[name] = Override(value, where)
 
@@ -184,10 +196,39 @@ def _bytes(text: str) -> tuple[int | None, str]:
     return size_of(text), SIZE_FIX.removeprefix("write ")
 
 
+# A query would stand behind the names of files, and what looks like a glob is one to fsspec.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://[^\s?#*\[\]]*")
+URL_FAULT = ("found no URL that names can be added to", 'write one without ?, # and globs, such as "s3://bucket/prefix"')
+"""What is wrong, and what to do. Not what was found: it may have a password in it."""
+
+
+def is_url(text: str) -> bool:
+    """Tell whether a text is a URL that can be the beginning of others."""
+    return _URL.fullmatch(text) is not None
+
+
+def _url(text: str) -> tuple[str | None, str]:
+    return (text if is_url(text) else None), URL_FAULT[1].removeprefix("write ")
+
+
+def _executor(text: str) -> tuple[str | None, str]:
+    return (text if text in ("local", "dask") else None), '"local" or "dask"'
+
+
+def _text(text: str) -> tuple[str | None, str]:
+    return (text or None), "a text"
+
+
+_SECRET = ("remote_cache",)
+
 _VALUES: dict[str, Any] = {
     "cache": _boolean,
     "cache_dir": _path,
     "cache_size": _bytes,
+    "executor": _executor,
+    "executor_address": _text,
+    "remote_cache": _url,
+    "remote_cache_write": _boolean,
     "load": _load,
     "timeout": _seconds,
     "jobs": _jobs,

@@ -51,6 +51,7 @@ _SIZE = TomlType(
     },
 )
 _LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
+_EXECUTOR = TomlType(text='"local" or "dask"', schema={"enum": ["local", "dask"]})
 _TABLE_OR_TABLES = TomlType(
     text="table or list of tables",
     schema={"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
@@ -351,6 +352,31 @@ class Settings:
         default=5 * 10**9, metadata=toml_key("cache-size", _SIZE, default='"5 GB"', config="cache-size", env="FLYDSL_BUILD_CACHE_SIZE")
     )
     """How large the cache may become; what was not used for longest goes first."""
+
+    remote_cache: str | None = field(
+        default=None, metadata=toml_key("remote-cache", STRING, default="none", config="remote-cache", env="FLYDSL_BUILD_REMOTE_CACHE")
+    )
+    """URL of a cache that several machines share: any that fsspec opens, such as `s3://bucket/prefix` or `file:///mnt/cache`. What the
+    local cache has not is taken from there."""
+
+    remote_cache_write: bool = field(
+        default=False,
+        metadata=toml_key(
+            "remote-cache-write", BOOLEAN, default="false", config="remote-cache-write", env="FLYDSL_BUILD_REMOTE_CACHE_WRITE"
+        ),
+    )
+    """Put what this build compiles into the remote cache."""
+
+    executor: Literal["local", "dask"] = field(
+        default="local", metadata=toml_key("executor", _EXECUTOR, default='"local"', config="executor", env="FLYDSL_BUILD_EXECUTOR")
+    )
+    """Where jobs are compiled: in processes of this machine, or on a Dask cluster."""
+
+    executor_address: str | None = field(
+        default=None,
+        metadata=toml_key("executor-address", STRING, default="none", config="executor-address", env="FLYDSL_BUILD_EXECUTOR_ADDRESS"),
+    )
+    """Address of the cluster's scheduler, such as `tcp://10.0.0.1:8786`."""
 
     verbose: bool = field(
         default=False, metadata=toml_key("verbose", BOOLEAN, default="false", config="verbose", env="FLYDSL_BUILD_VERBOSE")

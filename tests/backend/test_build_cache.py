@@ -404,12 +404,20 @@ def workers_of(marker: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_build_that_is_stopped_in_the_middle(number: signal.Signals, place: Place, warm: tuple[Path, bytes]) -> None:
+def test_a_build_that_is_stopped_in_the_middle(number: signal.Signals, place: Place, warm: tuple[Path, bytes], tmp_path: Path) -> None:
     shutil.rmtree(place.cache)
-    with start(place, TEST_MARKER=str(place.dist)) as process:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with start(place, TEST_MARKER=str(place.dist), TMPDIR=str(temporary)) as process:
         read_until(process, "[1/4]")
+        assert list(temporary.iterdir()) != []
         process.send_signal(number)
         process.communicate()
+    if number != signal.SIGKILL:
+        assert list(temporary.iterdir()) == []
+    if number != signal.SIGINT:
+        # Whoever sent it sees that it was obeyed.
+        assert process.returncode == -number
     deadline = time.monotonic() + 10
     while workers_of(place.dist) and time.monotonic() < deadline:
         time.sleep(0.05)

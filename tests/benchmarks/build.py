@@ -270,7 +270,7 @@ def memory(folder: Path) -> None:
     """Measure the largest worker of the example, and the parent of many jobs."""
     project = shutil.copytree(ROOT / "example_pkg", folder / "example", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     watch = (
-        "import flydsl_build.compile.pool as p, atexit\nseen = []\nobserve = p._Memory.observe\n"
+        "import flydsl_build.compile.local_executor as p, atexit\nseen = []\nobserve = p._Memory.observe\n"
         "def note(self, pid):\n    observe(self, pid)\n    seen.append(self.peak)\n"
         "p._Memory.observe = note\natexit.register(lambda: print('WORKER', max(seen)))\n"
     )

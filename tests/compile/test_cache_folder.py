@@ -7,17 +7,22 @@ import errno
 import fcntl
 import hashlib
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from flydsl_build.compile.cache_folder import CacheFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KEYS = [hashlib.sha256(bytes([number])).hexdigest() for number in range(8)]
 BIG = 10**9
@@ -165,6 +170,41 @@ def test_prune_removes_blobs_without_a_record(folder: Opened) -> None:
     assert files(folder, "blobs") == {kept}
 
 
+BUSY_WRITER = """
+import hashlib, pathlib, sys
+from flydsl_build.compile.cache_folder import CacheFolder
+folder = CacheFolder(pathlib.Path(sys.argv[1]), limit=200_000, say=print)
+for number in range(10**9):
+    digest = folder.add_blob(b"%d" % number * 2000)
+    folder.set_record("requests", hashlib.sha256(b"%d" % (number % 50)).hexdigest(), [{"files": {"a": digest}}])
+    if number % 20 == 0:
+        folder.close()
+    if number == 0:
+        print("began", flush=True)
+"""
+
+
+def test_whenever_a_writer_is_killed_nothing_half_is_read(folder: Opened) -> None:
+    command = [sys.executable, "-c", BUSY_WRITER, str(folder.folder)]
+    chance = random.Random(1)
+    for _ in range(12):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "began\n"
+            time.sleep(chance.uniform(0, 0.1))
+            writer.kill()
+            # All that it said is that it began.
+            assert writer.stdout.read() == ""
+        records = [folder.record("requests", key) for key in files(folder, "requests") if ".tmp-" not in key]
+        assert records
+        for record in records:
+            content = folder.blob(record[0]["files"]["a"])
+            assert content is None or len(content) >= 2000
+        assert folder.said == []
+    folder.prune()
+    assert folder.info().garbage == 0
+
+
 # --- locks -----------------------------------------------------------------------------------------------------------------------
 
 HOLDER = """
@@ -194,9 +234,10 @@ def test_a_lock_dies_with_its_holder(folder: Opened) -> None:
     assert folder.try_lock("name") is not None
 
 
-def test_a_file_system_without_locks(folder: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(folder: Opened, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def no_locks(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     assert folder.try_lock("name") is not None
@@ -233,6 +274,31 @@ def test_the_disk_fills_up_in_the_middle(folder: Opened, monkeypatch: pytest.Mon
     monkeypatch.setattr(Path, "rename", fails)
     folder.add_blob(b"code")
     assert len(folder.said) == 1
+    assert folder.info().garbage == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for 256 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if shutil.which("mount") is None or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", place], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    folder = Opened(small_disk / "cache")
+    contents = [bytes([number]) * 40_000 for number in range(10)]
+    digests = [folder.add_blob(content) for content in contents]
+    folder.set_record("memos", KEYS[0], digests)
+    folder.close()
+    assert folder.said == [f"warning: the cache {folder.folder} cannot be written (No space left on device): nothing is added to it"]
+    found = [folder.blob(digest) for digest in digests]
+    kept = [one for one in found if one is not None]
+    assert kept == contents[: len(kept)]
+    assert 1 <= len(kept) < 7
     assert folder.info().garbage == 0
 
 

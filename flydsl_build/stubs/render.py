@@ -34,6 +34,7 @@ __all__ = ["StubError", "argument_structs", "render_stub", "template_folder"]
 _TAKEN: Final = frozenset(
     {
         "_Any",
+        "_Bound",
         "_CudaArray",
         "_CudaStream",
         "_DLPackTensor",
@@ -50,6 +51,7 @@ _TAKEN: Final = frozenset(
     }
 )
 _CLASS_PREFIX: Final = "_Launcher_"
+_BOUND_PREFIX: Final = "_Bound_"
 _RETURNED_PREFIX: Final = "_Returned_"
 _FLOATS: Final = ("f", "bf")
 
@@ -61,6 +63,28 @@ class StubError(BuildError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    """How a launcher is called; every text is Python.
+
+    Parameters
+    ----------
+    signature
+        Of `__call__` and of `bind`.
+    doc
+        Of `__call__`.
+    bound_name
+        The type of what `bind` returns.
+    update_signature
+        Of its method `update`.
+    """
+
+    signature: str
+    doc: str
+    bound_name: str
+    update_signature: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Class:
     """The type of a launcher, or of several together; every text is Python.
 
@@ -68,16 +92,15 @@ class _Class:
     ----------
     bases
         In the definition.
-    call_signature, call_doc
-        Of `__call__`, None if there is none.
+    call
+        None for what is no launcher.
     attributes
         Names and types.
     """
 
     name: str
     bases: str
-    call_signature: str | None = None
-    call_doc: str = ""
+    call: _Call | None = None
     attributes: tuple[tuple[str, str], ...] = ()
 
 
@@ -252,7 +275,7 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
         where = f"{manifest.module}:{launcher.name}"
         if not _is_name(launcher.name):
             faults.add(where, f'"{launcher.name}" is not a Python name, so the stub cannot define it', "give the launcher a plain name")
-        elif launcher.name in _TAKEN or launcher.name.startswith((_CLASS_PREFIX, _RETURNED_PREFIX, "__")):
+        elif launcher.name in _TAKEN or launcher.name.startswith((_CLASS_PREFIX, _BOUND_PREFIX, _RETURNED_PREFIX, "__")):
             faults.add(where, f"the name {launcher.name} is taken by the stub itself", "rename the launcher")
         _check_inner_names(launcher, where, faults)
     faults.raise_if_any(StubError)
@@ -328,11 +351,20 @@ def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[Specia
     every = [launcher.parameters_of(each) for each in members]
     parameters = every[0]
     if any(_untyped(other) != _untyped(parameters) for other in every):
-        signature = "(self, *args: _Any, **kwargs: _Any)"
+        signature, update = "(self, *args: _Any, **kwargs: _Any)", "(self, **arguments: _Any)"
     else:
         types = {parameter.name: _type(parameter, members) for parameter in parameters}
-        signature = _signature(parameters, types, first=_self_name(parameters))
-    return _Class(name=name, bases="_Launcher, _Protocol", call_signature=signature, call_doc=_docstring(call_doc, indent="        "))
+        first = _self_name(parameters)
+        signature = _signature(parameters, types, first=first)
+        keywords = ", ".join(f"{name}: {text} = ..." for name, text in types.items())
+        update = f"({first}, *, {keywords})" if keywords else f"({first})"
+    call = _Call(
+        signature=signature,
+        doc=_docstring(call_doc, indent="        "),
+        bound_name=_BOUND_PREFIX + name.removeprefix(_CLASS_PREFIX),
+        update_signature=update,
+    )
+    return _Class(name=name, bases="_Launcher, _Protocol", call=call)
 
 
 def _untyped(parameters: Sequence[Parameter]) -> list[tuple[str, str, object]]:

@@ -182,6 +182,18 @@ static int has_attribute(PyTypeObject *type, PyObject *name) {
   return present;
 }
 
+// JAX takes -1 for the handle of a stream, and its own streams are not to be had: without a stream, it waits on the
+// host.
+static int is_jax(PyTypeObject *type) {
+  PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
+  PyObject *package = module && PyUnicode_Check(module) ? PyUnicode_Substring(module, 0, 6) : NULL;
+  int found = package && PyUnicode_CompareWithASCIIString(package, "jaxlib") == 0;
+  Py_XDECREF(package);
+  Py_XDECREF(module);
+  PyErr_Clear();
+  return found;
+}
+
 static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry *entry) {
   if (find_exchange(type, entry) < 0) {
     return -1;
@@ -208,6 +220,7 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
   }
   if (found) {
     entry->route = ROUTE_DLPACK;
+    entry->waits = is_jax(type);
     return 0;
   }
   if ((found = has_attribute(type, names.cuda_array_interface)) < 0) {
@@ -298,24 +311,28 @@ static PyObject *call_dlpack(PyObject *method, bool on_device) {
   return capsule;
 }
 
-static int read_dlpack(PyObject *object, struct tensor_view *view) {
-  bool on_device = false;
+// 1: the object says that it is in device memory. 0: it does not. -1: a Python exception is set.
+static int is_on_device(PyObject *object) {
   PyObject *method = optional_attribute(object, names.dlpack_device);
-  if (method) {
-    PyObject *device = PyObject_Call(method, names.empty, NULL);
-    Py_DECREF(method);
-    PyObject *first = device ? item_of(device, 0, "its __dlpack_device__ did not return (type, device)") : NULL;
-    Py_XDECREF(device);
-    long type = first ? PyLong_AsLong(first) : -1;
-    Py_XDECREF(first);
-    if (type == -1 && PyErr_Occurred()) {
-      return -1;
-    }
-    on_device = type == FDR_DL_CUDA || type == FDR_DL_ROCM;
-  } else if (PyErr_Occurred()) {
+  if (!method) {
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  PyObject *device = PyObject_Call(method, names.empty, NULL);
+  Py_DECREF(method);
+  PyObject *first = device ? item_of(device, 0, "its __dlpack_device__ did not return (type, device)") : NULL;
+  Py_XDECREF(device);
+  long type = first ? PyLong_AsLong(first) : -1;
+  Py_XDECREF(first);
+  if (type == -1 && PyErr_Occurred()) {
     return -1;
   }
-  if (!(method = PyObject_GetAttr(object, names.dlpack))) {
+  return type == FDR_DL_CUDA || type == FDR_DL_ROCM;
+}
+
+static int read_dlpack(PyObject *object, struct tensor_view *view, bool waits) {
+  int on_device = waits ? 0 : is_on_device(object);
+  PyObject *method = on_device < 0 ? NULL : PyObject_GetAttr(object, names.dlpack);
+  if (!method) {
     return -1;
   }
   PyObject *capsule = call_dlpack(method, on_device);
@@ -633,7 +650,7 @@ int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
   case ROUTE_BUFFER:
     return read_buffer(object, view);
   case ROUTE_DLPACK:
-    return read_dlpack(object, view);
+    return read_dlpack(object, view, entry->waits);
   case ROUTE_CUDA_ARRAY: {
     PyObject *interface = PyObject_GetAttr(object, names.cuda_array_interface);
     if (!interface) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the Python-facing files share. The only place that includes Python.h: limited API of Python 3.11.
 //
-// Everything in those files runs with the interpreter lock held, except the call into a launcher library. Their static
+// Everything in those files runs with the interpreter lock held, except the call into a launcher library, and that too
+// where a bound launch was told so. Their static
 // variables are therefore guarded by that lock; the module refuses to be imported in a sub-interpreter.
 
 #ifndef FLYDSL_PYTHON_BINDING_H
@@ -40,6 +41,7 @@ enum route { ROUTE_NONE, ROUTE_EXCHANGE, ROUTE_NUMPY, ROUTE_BUFFER, ROUTE_DLPACK
 struct route_entry {
   PyTypeObject *type; // a strong reference, so that the address cannot come to mean another type
   enum route route;
+  bool waits; // DLPack without a stream: the producer waits until its data is there
   int (*to_dltensor)(void *, struct fdr_dltensor *);
 };
 
@@ -196,7 +198,8 @@ PyObject *const *bind_arguments(LauncherObject *self, const struct launcher_tabl
 enum outcome prepare_call(struct call *call);
 void release_views(const struct call *call);
 enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
-                           const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots);
+                           const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots,
+                           bool release_gil);
 const struct fdr_driver *open_driver_for(LauncherObject *self);
 const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t stream);
 static inline const struct fdr_loaded *loaded_on(const ModuleObject *module, int device) {

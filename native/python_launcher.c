@@ -467,7 +467,8 @@ const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t str
 }
 
 enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
-                           const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots) {
+                           const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots,
+                           bool release_gil) {
   struct fdb_call invocation = {
       .launch = fdr_launch, .driver = driver, .loaded = loaded, .entry = &loaded->entries[specialization->index]};
   int current = device, error = 0;
@@ -482,12 +483,14 @@ enum outcome launch_packed(LauncherObject *self, const struct specialization *sp
     }
   }
   // A launch can wait for a place in the queue, and what empties the queue may need the interpreter lock.
-  PyThreadState *state = PyEval_SaveThread();
+  PyThreadState *state = LIKELY(release_gil) ? PyEval_SaveThread() : NULL;
   int32_t returned = invocation.entry->function(&invocation, slots);
   if (device != current) {
     error = driver->set_device(current);
   }
-  PyEval_RestoreThread(state);
+  if (LIKELY(state)) {
+    PyEval_RestoreThread(state);
+  }
   if (LIKELY(!(invocation.status | returned | error))) {
     return DONE;
   }
@@ -626,7 +629,7 @@ static PyObject *vectorcall_launcher(PyObject *object, PyObject *const *args, si
   if (LIKELY(outcome == DONE)) {
     void *slots[table->max_slots + 1];
     fdr_point_slots(&call.specialization->table, call.block, slots);
-    outcome = launch_packed(self, call.specialization, call.driver, call.loaded, call.device, slots);
+    outcome = launch_packed(self, call.specialization, call.driver, call.loaded, call.device, slots, true);
   }
   release_views(&call);
   if (outcome != DONE) {

@@ -4,7 +4,7 @@
     python3 tests/run.py [arguments for pytest]
 
 Needs Python 3.11 or later, a C compiler and a package index. Tests that need torch, or LLVM's command line tools, are
-skipped where those are not installed; `--with-torch` as the first argument installs torch too.
+skipped where those are not installed; `--with-torch` and `--with-jax` install these too.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def main(arguments: list[str]) -> int:
     """Set up `.venv-test` and run pytest in it."""
     python = make_venv(ROOT / ".venv-test")
     requirements = list(REQUIREMENTS)
-    if arguments[:1] == ["--with-torch"]:
-        arguments = arguments[1:]
-        requirements.append(os.environ.get("FLYDSL_BUILD_TEST_TORCH", "torch"))
+    for option, requirement in (("--with-torch", os.environ.get("FLYDSL_BUILD_TEST_TORCH", "torch")), ("--with-jax", "jax")):
+        if option in arguments:
+            arguments = [argument for argument in arguments if argument != option]
+            requirements.append(requirement)
     pip_install(python, *requirements)
     own = build_own_wheel(python, ROOT / "dist")
     pip_install(python, "--force-reinstall", "--no-deps", str(own))

@@ -33,6 +33,15 @@ _GENERIC = {
     "gfx11-generic": ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"),
     "gfx12-generic": ("gfx1200", "gfx1201"),
 }
+# Bits 0 to 7 of e_flags: the processor. As in flydsl_build.targets, which a wheel does not hold.
+_MACHINES = {
+    "gfx90a": 0x3F, "gfx90c": 0x32, "gfx942": 0x4C, "gfx950": 0x4F, "gfx9-4-generic": 0x5F,
+    "gfx1010": 0x33, "gfx1011": 0x34, "gfx1012": 0x35, "gfx1013": 0x42,
+    "gfx1030": 0x36, "gfx1031": 0x37, "gfx1032": 0x38, "gfx1033": 0x39, "gfx1034": 0x3E, "gfx1035": 0x3D, "gfx1036": 0x45,
+    "gfx1100": 0x41, "gfx1101": 0x46, "gfx1102": 0x47, "gfx1103": 0x44, "gfx1150": 0x43, "gfx1151": 0x4A, "gfx1152": 0x55,
+    "gfx1153": 0x58, "gfx1154": 0x57, "gfx1170": 0x5D, "gfx1171": 0x5E, "gfx1172": 0x5C, "gfx10-3-generic": 0x53,
+    "gfx11-generic": 0x54, "gfx1200": 0x48, "gfx1201": 0x4E, "gfx12-generic": 0x59, "gfx1250": 0x49, "gfx1251": 0x5A,
+}  # fmt: skip
 # Bits of e_flags: the shift of the two-bit field of each feature; 0 unsupported, 1 any, 2 off, 3 on.
 _FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
 _FEATURE_SIGN = {2: "-", 3: "+"}
@@ -132,6 +141,9 @@ def _check_elf(image: memoryview, facts: Mapping[str, Any], target: str, file: s
     e_flags = int.from_bytes(image[48:52], "little")
     if e_flags != facts["e_flags"]:
         raise CorruptFileError(file, f"entry {target} has e_flags {e_flags:#x}, its manifest says {facts['e_flags']:#x}")
+    chip, _ = parse_target(target)
+    if e_flags & 0xFF != _MACHINES.get(chip, e_flags & 0xFF):
+        raise CorruptFileError(file, f"entry {target} is code of another processor: its e_flags are {e_flags:#x}")
 
 
 def map_code_object(file: str, target: str, facts: Mapping[str, Any]) -> memoryview:

@@ -30,6 +30,7 @@ __all__ = ["argument_structs", "render_stub"]
 _TAKEN: Final = frozenset(
     {
         "_Any",
+        "_Bound",
         "_CudaArray",
         "_CudaStream",
         "_DLPackTensor",
@@ -46,8 +47,32 @@ _TAKEN: Final = frozenset(
     }
 )
 _CLASS_PREFIX: Final = "_Launcher_"
+_BOUND_PREFIX: Final = "_Bound_"
 _RETURNED_PREFIX: Final = "_Returned_"
+_OWN_PREFIXES: Final = (_CLASS_PREFIX, _BOUND_PREFIX, _RETURNED_PREFIX)
 _FLOATS: Final = ("f", "bf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    """How a launcher is called; every text is Python.
+
+    Parameters
+    ----------
+    signature
+        Of `__call__` and of `bind`.
+    doc
+        Of `__call__`.
+    bound_name
+        The type of what `bind` returns.
+    update_signature
+        Of its method `update`.
+    """
+
+    signature: str
+    doc: str
+    bound_name: str
+    update_signature: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,16 +83,15 @@ class _Class:
     ----------
     bases
         In the definition.
-    call_signature, call_doc
-        Of `__call__`, None if there is none.
+    call
+        None for what is no launcher.
     attributes
         Names and types.
     """
 
     name: str
     bases: str
-    call_signature: str | None = None
-    call_doc: str = ""
+    call: _Call | None = None
     attributes: tuple[tuple[str, str], ...] = ()
 
 
@@ -245,7 +269,7 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
         outer = [".".join(parts[:depth]) for depth in range(1, len(parts))]
         if not all(map(is_name, parts)):
             faults.add(where, f'"{launcher.name}" is not a Python name, so the stub cannot define it', "give the launcher a plain name")
-        elif parts[0] in _TAKEN or parts[0].startswith((_CLASS_PREFIX, _RETURNED_PREFIX)) or any(one.startswith("__") for one in parts):
+        elif parts[0] in _TAKEN or parts[0].startswith(_OWN_PREFIXES) or any(one.startswith("__") for one in parts):
             faults.add(where, f"the name {launcher.name} is taken by the stub itself", "rename the launcher")
         for name in outer:
             if any(other.name == name for other in manifest.launchers):
@@ -368,11 +392,20 @@ def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[Specia
     every = [launcher.parameters_of(each) for each in members]
     parameters = every[0]
     if any(_untyped(other) != _untyped(parameters) for other in every):
-        typed = "(self, *args: _Any, **kwargs: _Any)"
+        typed, update = "(self, *args: _Any, **kwargs: _Any)", "(self, **arguments: _Any)"
     else:
         types = {parameter.name: _type(parameter, members) for parameter in parameters}
-        typed = signature(parameters, types, first=_self_name(parameters))
-    return _Class(name=name, bases="_Launcher, _Protocol", call_signature=typed, call_doc=docstring(call_doc, indent="        "))
+        first = _self_name(parameters)
+        typed = signature(parameters, types, first=first)
+        keywords = ", ".join(f"{name}: {text} = ..." for name, text in types.items())
+        update = f"({first}, *, {keywords})" if keywords else f"({first})"
+    call = _Call(
+        signature=typed,
+        doc=docstring(call_doc, indent="        "),
+        bound_name=_BOUND_PREFIX + name.removeprefix(_CLASS_PREFIX),
+        update_signature=update,
+    )
+    return _Class(name=name, bases="_Launcher, _Protocol", call=call)
 
 
 def _untyped(parameters: Sequence[Parameter]) -> list[tuple[str, str, object]]:

@@ -13,6 +13,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import time
 import zipfile
 from dataclasses import asdict, dataclass, field
@@ -71,6 +72,36 @@ MEMBERS = [
 ]
 
 
+USER = """
+from typing import Any, assert_type
+
+from example_pkg import reduce
+from example_pkg.elementwise import vector_add
+
+class Tensor:
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
+        return stream
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+a = Tensor()
+vector_add(a, a, C=a, stream=5)
+bound = vector_add.bind(a, a, C=a)
+assert_type(bound(), None)
+bound.update(A=a, stream=None)
+assert_type(bound.device, int)
+bound.releases_gil = False
+reduce.row_softmax.bind(a, a, 3).update(rows=4)
+vector_add.bind(a, a, 3.5)
+vector_add.bind(a, a)
+bound(a)
+bound.update(D=a)
+bound.update(stream="s")
+bound.update(a)
+"""
+WRONG = {21: "arg-type", 22: "call-arg", 23: "call-arg", 24: "call-arg", 25: "arg-type", 26: "call-arg"}
+
+
 # --- the file ----------------------------------------------------------------------------------------------------------
 
 
@@ -94,6 +125,20 @@ def test_metadata_asks_for_nothing(example_wheel: Path) -> None:
         "Summary": ["Example FlyDSL kernels, compiled ahead of time"],
         "Requires-Python": [">=3.11"],
     }
+
+
+def test_type_checker(example_wheel: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    with zipfile.ZipFile(example_wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "site" / "example_pkg" / "py.typed").touch()
+    (tmp_path / "user.py").write_text(USER, encoding="utf-8")
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"MYPYPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", "user.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, check=False, capture_output=True, text=True)
+    # The run time of a wheel has no types of the extension; where it is installed, mypy says nothing of it.
+    found = re.findall(r"^user\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
+    assert {int(line): code for line, code in found} == WRONG, done.stdout
 
 
 def test_record_has_every_hash_and_size(example_wheel: Path) -> None:

@@ -93,53 +93,93 @@ def test_manifest(factories_wheel: Path) -> None:
 # --- the interface -----------------------------------------------------------------------------------------------------
 
 INTERFACE = '''
+class _Bound_build_scale(_Bound, _Protocol):
+    def update(self, **arguments: _Any) -> None: ...
+
 class _Launcher_build_scale(_Launcher, _Protocol):
     def __call__(self, *args: _Any, **kwargs: _Any) -> None:
         """Launch what build_scale returned."""
+    def bind(self, *args: _Any, **kwargs: _Any) -> _Bound_build_scale: ...
+
+class _Bound_build_pair_forward(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., rows: int = ..., block: int = ..., stream: _Stream = ...) -> None: ...
 
 class _Launcher_build_pair_forward(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, rows: int, block: int, stream: _Stream = None) -> None:
         """Launch forward of what build_pair returned."""
+    def bind(self, X: _Tensor, rows: int, block: int, stream: _Stream = None) -> _Bound_build_pair_forward: ...
+
+class _Bound_build_pair_backward(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., Y: _Tensor = ..., rows: int = ..., stream: _Stream = ...) -> None: ...
 
 class _Launcher_build_pair_backward(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, Y: _Tensor, rows: int, stream: _Stream = None) -> None:
         """Launch backward of what build_pair returned."""
+    def bind(self, X: _Tensor, Y: _Tensor, rows: int, stream: _Stream = None) -> _Bound_build_pair_backward: ...
+
+class _Bound_build_table(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., n: int = ..., stream: _Stream = ...) -> None: ...
 
 class _Launcher_build_table(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, n: int, stream: _Stream = None) -> None:
         """Launch one of what build_table returned."""
+    def bind(self, X: _Tensor, n: int, stream: _Stream = None) -> _Bound_build_table: ...
+
+class _Bound_build_named_up(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., n: int = ..., stream: _Stream = ...) -> None: ...
 
 class _Launcher_build_named_up(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, n: int, stream: _Stream = None) -> None:
         """Launch up of what build_named returned."""
+    def bind(self, X: _Tensor, n: int, stream: _Stream = None) -> _Bound_build_named_up: ...
+
+class _Bound_build_named_down(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., n: int = ..., stream: _Stream = ...) -> None: ...
 
 class _Launcher_build_named_down(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, n: int, stream: _Stream = None) -> None:
         """Launch down of what build_named returned."""
+    def bind(self, X: _Tensor, n: int, stream: _Stream = None) -> _Bound_build_named_down: ...
 
 class _Returned_build_named(_NamedTuple):
     up: _Launcher_build_named_up
     down: _Launcher_build_named_down
 
+class _Bound_Shift_run(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., n: int = ..., stream: _Stream = ...) -> None: ...
+
 class _Launcher_Shift_run(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, n: int, stream: _Stream = None) -> None:
         """Launch run of what Shift returned."""
+    def bind(self, X: _Tensor, n: int, stream: _Stream = None) -> _Bound_Shift_run: ...
+
+class _Bound_Shift_undo(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., n: int = ..., stream: _Stream = ...) -> None: ...
 
 class _Launcher_Shift_undo(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, n: int, stream: _Stream = None) -> None:
         """Launch undo of what Shift returned."""
+    def bind(self, X: _Tensor, n: int, stream: _Stream = None) -> _Bound_Shift_undo: ...
 
 class _Returned_Shift(_Protocol):
     run: _Launcher_Shift_run
     undo: _Launcher_Shift_undo
 
+class _Bound_Callable(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., n: int = ..., stream: _Stream = ...) -> None: ...
+
 class _Launcher_Callable(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, n: int, stream: _Stream = None) -> None:
         """Launch what Callable returned."""
+    def bind(self, X: _Tensor, n: int, stream: _Stream = None) -> _Bound_Callable: ...
+
+class _Bound_convert(_Bound, _Protocol):
+    def update(self, *, X: _Tensor = ..., Out: _Tensor = ..., n: int = ..., dtype: _Any = ..., stream: _Stream = ...) -> None: ...
 
 class _Launcher_convert(_Launcher, _Protocol):
     def __call__(self, X: _Tensor, Out: _Tensor, n: int, dtype: _Any = "f32", stream: _Stream = None) -> None:
         """Write X to Out, converted."""
+    def bind(self, X: _Tensor, Out: _Tensor, n: int, dtype: _Any = "f32", stream: _Stream = None) -> _Bound_convert: ...
 
 convert: _Launcher_convert
 

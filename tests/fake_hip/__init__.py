@@ -60,6 +60,10 @@ class FakeHip:
         """Make a handle a stream of a device."""
         self._library.fake_hip_stream(ctypes.c_void_p(handle), device)
 
+    def probe(self, function: int | None) -> None:
+        """Let each launch call a C function `int (void)`, given by its address, and record what it returns as "probe"."""
+        self._library.fake_hip_probe(ctypes.c_void_p(function))
+
     def null(self, *, on: bool) -> None:
         """Let launches return at once, unrecorded."""
         self._library.fake_hip_null(int(on))

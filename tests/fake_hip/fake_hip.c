@@ -88,6 +88,9 @@ void fake_hip_clear(void) {
 }
 void fake_hip_capture(void *stream) { capturing_stream = stream; }
 void fake_hip_null(int on) { null_launch = on; }
+// Each recorded launch calls `function` and writes down what it returns; NULL: none.
+static int (*probe)(void);
+void fake_hip_probe(int (*function)(void)) { probe = function; }
 // Makes `handle` a stream of a device; all other handles are unknown to hipStreamGetDevice.
 void fake_hip_stream(void *handle, int device) {
   for (int i = 0; i < MAX_STREAMS; i++) {
@@ -566,10 +569,14 @@ static int record(void *function, const unsigned *dims, const unsigned *cluster,
     used += (size_t)snprintf(text + used, sizeof text - used, "\"");
   }
   text[used] = 0;
+  char probed[32] = "";
+  if (probe) {
+    snprintf(probed, sizeof probed, ", \"probe\": %d", probe());
+  }
   event("{\"event\": \"launch\", \"kernel\": \"%s\", \"device\": %d, \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], "
-        "\"cluster\": [%u, %u, %u], \"lds\": %u, \"stream\": %llu, \"args\": [%s]}\n",
+        "\"cluster\": [%u, %u, %u], \"lds\": %u, \"stream\": %llu, \"args\": [%s]%s}\n",
         kernel->name, current_device, dims[0], dims[1], dims[2], dims[3], dims[4], dims[5], cluster[0], cluster[1],
-        cluster[2], lds, (unsigned long long)(uintptr_t)stream, text);
+        cluster[2], lds, (unsigned long long)(uintptr_t)stream, text, probed);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import pickle
 import struct
@@ -172,6 +173,31 @@ def test_update_while_others_launch(table: Any, hip: FakeHip) -> None:
             thread.join(20)
     finally:
         hip.null(on=False)
+
+
+def test_the_lock_can_be_kept(table: Any, hip: FakeHip) -> None:
+    bound = table.static.bind(f32(2, 3))
+    assert bound.releases_gil is True
+    bound.releases_gil = False
+    assert bound.releases_gil is False
+    bound()
+    assert len(hip.events("launch")) == 1
+    assert "bool" in refused(TypeError, setattr, bound, "releases_gil", "no")
+
+
+def test_who_may_run_during_a_launch(table: Any, hip: FakeHip) -> None:
+    hip.probe(ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p).value)
+    try:
+        array = f32(2, 3)
+        bound = table.static.bind(array)
+        table.static(array)
+        bound()
+        bound.releases_gil = False
+        bound()
+        table.static(array)
+    finally:
+        hip.probe(None)
+    assert [event["probe"] for event in hip.events("launch")] == [0, 0, 1, 0]
 
 
 def test_fork(run_python: Callable[..., Any]) -> None:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import fake_hip
 import numpy as np
 import pytest
-from synthetic import E_FLAGS, Package, code_object, scalar, tensor
+from synthetic import E_FLAGS, Package, bundle, code_object, scalar, tensor
 from test_arguments import OnlyDlpack, f32, refused
+
+from flydsl_build.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,6 +160,18 @@ def test_flags(runtime: Any) -> None:
     assert code_objects.flags_fit(E_FLAGS["gfx942"], "gfx942:sramecc+:xnack-")
     assert code_objects.flags_fit(E_FLAGS["gfx942:xnack-"], "gfx942:sramecc+:xnack-")
     assert not code_objects.flags_fit(E_FLAGS["gfx942:xnack-"], "gfx942:sramecc+:xnack+")
+
+
+def test_machines(runtime: Any, tmp_path: Path) -> None:
+    code_objects = importlib.import_module(f"{runtime.__name__}.code_objects")
+    assert {name: target.machine for name, target in TARGETS.items()} == code_objects._MACHINES
+    # An entry and a manifest that agree, but not with the name of the target.
+    image = code_object("gfx1100", {"k": [8]})
+    data, places = bundle({"gfx942": image})
+    (tmp_path / "x.hipfb").write_bytes(data)
+    facts = {"offset": places["gfx942"][0], "size": len(image), "sha256": hashlib.sha256(image).hexdigest(), "e_flags": 0x41}
+    text = refused(runtime.CorruptFileError, code_objects.map_code_object, str(tmp_path / "x.hipfb"), "gfx942", facts)
+    assert "entry gfx942 is code of another processor: its e_flags are 0x41" in text
 
 
 # ---- init functions --------------------------------------------------------------------------------------------------
@@ -467,8 +481,6 @@ def test_slot_sizes_are_checked(fresh: Any, runtime: Any) -> None:
 
 def test_code_object_that_is_none(package: Package, runtime: Any, tmp_path: Path) -> None:
     code_objects = importlib.import_module(f"{runtime.__name__}.code_objects")
-    from synthetic import bundle
-
     good = code_object("gfx942", {"k": [8]})
     for image, text in {
         b"\x7fELF": "is no 64-bit little-endian ELF file",

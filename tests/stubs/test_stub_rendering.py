@@ -302,6 +302,14 @@ softmax = build_softmax(1024, dtype_str="bf16")
 softmax(a, a, rows=2, stream=None)
 assert_type(len(softmax.specializations), int)
 every(5, object(), dtype="f32", mode=5)
+bound = vector_add.bind(a, a, C=a)
+bound()
+bound.update(B=a, stream=5)
+bound.update()
+bound.releases_gil = False
+assert_type(bound.specialization, str)
+every.bind(5, object(), dtype="f32").update(self=7, mode="fast")
+softmax.bind(a, a, 2).update(rows=3)
 """
 
 WRONG = """
@@ -312,6 +320,11 @@ vector_add(1, 2, 3)
 vector_add()
 axpy("x", None, None, 1)
 build_softmax("x")
+bound = axpy.bind(1.0, vector_add, None, 1)
+bound(1)
+bound.update(1.0)
+bound.update(beta=1.0)
+bound.update(n="3")
 """
 
 
@@ -340,7 +353,7 @@ def test_type_checker_accepts_right_calls(project: Path) -> None:
 
 def test_type_checker_refuses_wrong_calls(project: Path) -> None:
     lines = [line for line in run_mypy(project, WRONG).splitlines() if "error" in line]
-    assert sorted({int(line.split(":")[1]) for line in lines}) == [5, 6, 7, 8]
+    assert sorted({int(line.split(":")[1]) for line in lines}) == [5, 6, 7, 8, 9, 10, 11, 12, 13]
     assert {line.split(":")[0] for line in lines} == {"user.py"}
 
 

@@ -446,7 +446,11 @@ def _signature(parameters: Sequence[Parameter], types: dict[str, str] | None, *,
         if types is not None:
             text += f": {types[parameter.name]}"
         if parameter.default is not NO_DEFAULT:
-            text += f" = {'...' if isinstance(parameter.default, dict) else _literal(parameter.default)}" if types is not None else f"={_literal(parameter.default)}"
+            text += (
+                f" = {'...' if isinstance(parameter.default, dict) else _literal(parameter.default)}"
+                if types is not None
+                else f"={_literal(parameter.default)}"
+            )
         parts.append(text)
         last = parameter.kind
     if last == "POSITIONAL_ONLY":

@@ -815,9 +815,9 @@ def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSet
             "install ROCm, the rocm_sdk wheels, triton or Debian's rocm-device-libs in the build environment, or set "
             "rocm-path. Searched: " + "; ".join(settings.toolkit.trace)
         )
-    elif parse_target(job.target, where="").is_generic:
+    elif (target := parse_target(job.target, where="")).is_generic:
         what = f"{names}: the generic target {job.target} cannot express it"
-        fix = "leave the generic target out of its archs, and build it for the members it should run on"
+        fix = target.instead
     return Fault(where=_place(members[0].specialization, job.target), what=what, fix=fix, detail=message)
 
 

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -23,13 +24,14 @@ import tempfile
 import threading
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from flydsl_build.compile.environment import worker_environment
 from flydsl_build.compile.memory import available_memory, peak_memory, resident_memory
 from flydsl_build.errors import CompileError, Fault
+from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["JobObserver", "PoolSettings", "run_jobs"]
 
 _TAIL = 4000
+# What LLVM writes where it can only abort, before what Python writes of that.
+_ABORTED = re.compile(r"LLVM ERROR: .*?(?=\nFatal Python error|\Z)", re.DOTALL)
 # A worker that has FlyDSL and one kernel of no size takes half of it. Stands for the largest worker until one was measured.
 _FIRST_GUESS = 1 << 30
 # How long to leave a job to another build before it is compiled here as well.
@@ -324,8 +328,36 @@ class _Pool:
         if worker.was_killed and not self.alone and not self.stopping:
             self.killed.append(index)
         elif not self.stopping:
-            self.faults[index] = (outcome,)
+            self.faults[index] = self._blame(job, outcome) if worker.was_aborted and len(job.specializations) > 1 else (outcome,)
         return None
+
+    def _blame(self, job: Job, outcome: Fault) -> tuple[Fault, ...]:
+        """Find out for which specializations the code generator aborts: it does so for all of a job, and says of none that it is it."""
+        found: list[Fault] = []
+        worker: _Worker | None = None
+        for one in job.specializations:
+            worker = self._worker_for(job, worker)
+            if worker is None:
+                break
+            answer = worker.run(replace(job, specializations=(one,)), None, self.memory)
+            if isinstance(answer, Fault):
+                found.append(answer)
+                self._drop(worker)
+                worker = None
+        if worker is not None:
+            self._drop(worker)
+        return tuple(found) or (outcome,)
+
+
+def _abort_fault(job: Job, message: str) -> Fault:
+    """Say for what LLVM's code generator ended the process, and what it wrote before Python's own report of that."""
+    names = ", ".join(one.name for one in job.specializations)
+    target = parse_target(job.target, where="")
+    what, fix = f"the code generator failed for {names}", "see its message below"
+    if target.is_generic:
+        what, fix = f"{names}: the generic target {job.target} cannot express it", target.instead
+    where = f"{job.specializations[0].where}, {job.target}" if len(job.specializations) == 1 else job.label
+    return Fault(where=where, what=what, fix=fix, detail=message)
 
 
 def _merged_over_targets(faults: list[Fault]) -> list[Fault]:
@@ -352,6 +384,7 @@ class _Worker:
         self.verbose = settings.worker.verbose
         self.startup: float | None = None
         self.was_killed = False
+        self.was_aborted = False
         self._started = time.perf_counter()
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process; `close` closes it
         # Whoever writes to it appends, and `captured_output` reads from it in the worker.
@@ -459,6 +492,11 @@ class _Worker:
             )
         self.kill()
         code = self.process.returncode
+        written = self._tail(self._log_start)
+        aborted = _ABORTED.search(written)
+        if code == -signal.SIGABRT and aborted is not None:
+            self.was_aborted = True
+            return _abort_fault(job, aborted[0].strip())
         how = f"exit status {code}"
         if code < 0:
             try:
@@ -470,7 +508,7 @@ class _Worker:
         if code == -signal.SIGKILL:
             self.was_killed = True
             fix = "it was tried again with no other beside it: if it ran out of memory, build on a machine with more"
-        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=self._tail(self._log_start))
+        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=written)
 
     def _tail(self, start: int = 0) -> str:
         size = os.fstat(self.log.fileno()).st_size

@@ -75,6 +75,12 @@ class Target:
     generic_version: int = 0
 
     @property
+    def instead(self) -> str:
+        """What to declare instead of a generic target."""
+        chips = ", ".join(f'"{name}"' for name in self.members)
+        return f"leave {self.name} out, and declare the chips that it is to run on: archs = [{chips}]"
+
+    @property
     def is_generic(self) -> bool:
         """Whether this is a generic target."""
         return bool(self.members)

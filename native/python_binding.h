@@ -115,6 +115,11 @@ struct launcher_table {
   struct specialization *specializations;
   int parameter_count, positional_count, enough_count, specialization_count, view_count;
   uint32_t max_arguments, max_slots, max_names, max_block;
+  // Of many specializations: a dict from the values of the parameters `index_parameters` to a tuple of positions, or
+  // NULL.
+  PyObject *index;
+  int *index_parameters;
+  int index_parameter_count;
 };
 
 // NULL with a Python exception. `description` is kept for as long as the table lives.

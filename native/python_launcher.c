@@ -593,8 +593,52 @@ static enum outcome raise_no_fit(const struct call *call) {
   return RAISED;
 }
 
+// The positions of the specializations that were compiled for the constants of a call; NULL if there are none, or if
+// the values cannot be looked up: then all specializations are tried, which finds types by their names, and says what
+// does not fit. An exception may be set.
+static PyObject *look_up(const struct call *call) {
+  const struct launcher_table *table = call->table;
+  PyObject *key = call->bound[table->index_parameters[0]];
+  if (table->index_parameter_count == 1) {
+    Py_INCREF(key);
+  } else if ((key = PyTuple_New(table->index_parameter_count))) {
+    for (int i = 0; i < table->index_parameter_count; i++) {
+      PyObject *value = call->bound[table->index_parameters[i]];
+      Py_INCREF(value);
+      PyTuple_SetItem(key, i, value);
+    }
+  }
+  PyObject *positions = key ? PyDict_GetItemWithError(table->index, key) : NULL;
+  Py_XDECREF(key);
+  // Arrays have no hash, and no truth of being equal.
+  if (!positions && PyErr_Occurred() &&
+      (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError))) {
+    PyErr_Clear();
+  }
+  return positions;
+}
+
+static enum outcome prepare_looked_up(struct call *call) {
+  PyObject *positions = look_up(call);
+  if (!positions) {
+    return PyErr_Occurred() ? RAISED : MISFIT;
+  }
+  enum outcome outcome = MISFIT;
+  for (Py_ssize_t i = 0; outcome == MISFIT && i < PyTuple_Size(positions); i++) {
+    long position = PyLong_AsLong(PyTuple_GetItem(positions, i));
+    outcome = prepare_specialization(call, &call->table->specializations[position], true);
+  }
+  return outcome;
+}
+
 inline enum outcome prepare_call(struct call *call) {
   int count = call->table->specialization_count;
+  if (call->table->index) {
+    enum outcome outcome = prepare_looked_up(call);
+    if (outcome != MISFIT) {
+      return outcome;
+    }
+  }
   for (int i = 0; i < count; i++) {
     enum outcome outcome = prepare_specialization(call, &call->table->specializations[i], count > 1);
     if (LIKELY(outcome != MISFIT)) {

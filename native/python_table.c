@@ -213,6 +213,45 @@ static int describe_specialization(struct launcher_table *table, struct speciali
   return 0;
 }
 
+static int describe_index(struct launcher_table *table, PyObject *described) {
+  PyObject *parameters;
+  if (described == Py_None) {
+    return 0;
+  }
+  if (!PyTuple_Check(described) ||
+      !PyArg_ParseTuple(described, "O!O!", &PyTuple_Type, &parameters, &PyDict_Type, &table->index)) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "an index is a tuple");
+    }
+    return -1;
+  }
+  table->index_parameter_count = (int)PyTuple_Size(parameters);
+  table->index_parameters = allocate(table, (size_t)table->index_parameter_count, sizeof *table->index_parameters);
+  if (!table->index_parameters) {
+    return -1;
+  }
+  bool wrong = table->index_parameter_count < 1;
+  for (int i = 0; i < table->index_parameter_count; i++) {
+    long parameter = PyLong_AsLong(PyTuple_GetItem(parameters, i));
+    wrong |= parameter < 0 || parameter >= table->parameter_count;
+    table->index_parameters[i] = (int)parameter;
+  }
+  PyObject *key, *positions;
+  Py_ssize_t place = 0;
+  while (PyDict_Next(table->index, &place, &key, &positions)) {
+    bool is_tuple = PyTuple_Check(positions);
+    wrong |= !is_tuple;
+    for (Py_ssize_t i = 0; is_tuple && i < PyTuple_Size(positions); i++) {
+      long position = PyLong_AsLong(PyTuple_GetItem(positions, i));
+      wrong |= position < 0 || position >= table->specialization_count;
+    }
+  }
+  if (wrong && !PyErr_Occurred()) {
+    PyErr_SetString(PyExc_ValueError, "an index is out of range");
+  }
+  return wrong ? -1 : 0;
+}
+
 static int describe_parameters(struct launcher_table *table, PyObject *parameters) {
   for (int i = 0; i < table->parameter_count; i++) {
     struct parameter *parameter = &table->parameters[i];
@@ -243,9 +282,9 @@ struct launcher_table *compile_table(PyObject *description) {
   }
   Py_INCREF(description);
   table->description = description;
-  PyObject *parameters, *specializations;
-  if (!PyTuple_Check(description) || !PyArg_ParseTuple(description, "O!O!i", &PyTuple_Type, &parameters, &PyTuple_Type,
-                                                       &specializations, &table->view_count)) {
+  PyObject *parameters, *specializations, *index;
+  if (!PyTuple_Check(description) || !PyArg_ParseTuple(description, "O!O!iO", &PyTuple_Type, &parameters, &PyTuple_Type,
+                                                       &specializations, &table->view_count, &index)) {
     if (!PyErr_Occurred()) {
       PyErr_SetString(PyExc_TypeError, "a description is a tuple");
     }
@@ -260,7 +299,7 @@ struct launcher_table *compile_table(PyObject *description) {
   for (int i = 0; !failed && i < table->specialization_count; i++) {
     failed = describe_specialization(table, &table->specializations[i], PyTuple_GetItem(specializations, i)) < 0;
   }
-  if (failed) {
+  if (failed || describe_index(table, index) < 0) {
     free_table(table);
     return NULL;
   }

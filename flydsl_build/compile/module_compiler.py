@@ -372,7 +372,7 @@ def _shown_signature(signature: inspect.Signature) -> str:
     for one in signature.parameters.values():
         text = ("*" * (one.kind is one.VAR_POSITIONAL) or "**" * (one.kind is one.VAR_KEYWORD)) + one.name
         has_default = one.default is not one.empty
-        words.append(f"{text}={one.default!r}" if isinstance(one.default, bool | int | float | str) else text + "=…" * has_default)
+        words.append(f"{text}={one.default!r}" if isinstance(one.default, bool | int | float | str | None) else text + "=…" * has_default)
     return f"({', '.join(words)})"
 
 
@@ -828,9 +828,9 @@ def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSet
             "install ROCm, the rocm_sdk wheels, triton or Debian's rocm-device-libs in the build environment, or set "
             "rocm-path. Searched: " + "; ".join(settings.toolkit.trace)
         )
-    elif parse_target(job.target, where="").is_generic:
+    elif (target := parse_target(job.target, where="")).is_generic:
         what = f"{names}: the generic target {job.target} cannot express it"
-        fix = "leave the generic target out of its archs, and build it for the members it should run on"
+        fix = target.instead
     return Fault(where=_place(members[0].specialization, job.target), what=what, fix=fix, detail=message)
 
 
@@ -852,7 +852,7 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         form=one.resolved.form,
         values=dict(one.resolved.values),
         classes={kind.__name__: author_values.field_infos(kind) for kind in author_values.with_inner_classes(one.classes)},
-        doc=inspect.getdoc(function if one.resolved.factory is None else one.resolved.factory),
+        doc=inspect.getdoc(one.resolved.factory or one.resolved.wrapper or function),
         constexpr=one.constexpr,
         arguments={key: argument_to_json(value) for key, value in one.arguments.items()},
         slots=tuple(_slots(one, host)),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turn a launcher of the manifest into the tuples that the native run time compiles its tables from.
 
-`(parameters, specializations, view count)`, where
+`(parameters, specializations, view count, index)`, where
 
 - a parameter is `(name, kind, has default, default)`; kind 0 positional-only, 1 positional or keyword, 2 keyword-only;
 - a specialization is `(index in the module, name, constants, arguments, slots, dim names)`;
@@ -9,7 +9,9 @@
 - an argument is `(parameter, view, path, label, kind, dtype, expected, shape, strides, align, 32-bit offsets)`; a view is the
   position of a tensor or pointer among those that a call reads once, whatever the number of specializations;
 - a dim is `(static value or -1, dim name or -1, divisor)`;
-- a slot is `(argument or -1, kind, size, shape dims, stride dims, shape bits, stride bits)`.
+- a slot is `(argument or -1, kind, size, shape dims, stride dims, shape bits, stride bits)`;
+- the index is `(parameters, {values: positions of specializations})`, so that a call need not compare the constants of all of
+  them, or None; the values of several parameters are a tuple.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPE_NAMES", "Fields", "describe_launcher", "plain_value", "returned_value", "same_value", "spell_argument"]
 
+# From so many specializations on, a look-up takes less time than comparing constants one after the other.
+_INDEXED = 4
 _PARAMETER_KINDS = {"POSITIONAL_ONLY": 0, "POSITIONAL_OR_KEYWORD": 1, "KEYWORD_ONLY": 2}
 _ARGUMENT_KINDS = {"tensor": 0, "pointer": 1, "scalar": 2, "stream": 3}
 _SLOT_KINDS = {"data": 0, "layout": 1, "scalar": 2, "pointer": 3, "stream": 4}
@@ -237,6 +241,24 @@ class _Specialization:
         )
 
 
+def _index(described: list[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """Return where specializations are by their constants, if there are so many that it pays, and all values can be looked up."""
+    if len(described) < _INDEXED or not described[0][2]:
+        return None
+    parameters = tuple(parameter for parameter, _ in described[0][2])
+    found: dict[Any, tuple[int, ...]] = {}
+    for position, (_, _, constants, *_) in enumerate(described):
+        values = dict(constants)
+        if set(values) != set(parameters):
+            return None
+        key = values[parameters[0]] if len(parameters) == 1 else tuple(values[parameter] for parameter in parameters)
+        try:
+            found[key] = (*found.get(key, ()), position)
+        except TypeError:  # the fields of an object
+            return None
+    return parameters, found
+
+
 def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int, dict[str, Any]]], file: str) -> tuple[Any, ...]:
     """Describe one launcher of the manifest.
 
@@ -285,7 +307,7 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
             constants += tuple((positions[name], _LEFT_OUT) for name in sorted(left_out.difference(specialization["constexpr"])))
             slots = tuple(made.slot(slot) for slot in specialization["slots"])
             described.append((index, specialization["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
-        return parameters, tuple(described), len(views)
+        return parameters, tuple(described), len(views), _index(described)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFileError(file, f"launcher {entry.get('name')}: {type(error).__name__}: {error}") from error
 

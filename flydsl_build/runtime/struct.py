@@ -47,7 +47,9 @@ class _Struct:
             return NotImplemented
         return all(getattr(self, field) == getattr(other, field) for field in self._fields)
 
-    __hash__ = None  # type: ignore[assignment] # mutable, as in FlyDSL
+    def __hash__(self) -> int:
+        # FlyDSL's structs and frozen dataclasses can be the keys of a program's own tables.
+        return hash((type(self), *(getattr(self, field) for field in self._fields)))
 
 
 def make_struct(module: str, name: str, fields: tuple[str, ...], defaults: dict[str, Any] | None = None) -> type:

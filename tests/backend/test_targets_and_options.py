@@ -128,6 +128,43 @@ def test_native_wins_over_generic(device: str, chosen: str | None, built: tuple[
     assert run_script(script, site=site, hip=hip_library, targets=device) == chosen
 
 
+FP8 = """
+from flydsl.expr import arith, rocdl
+from flydsl.expr.typing import T
+
+
+@flyc.kernel
+def multiply_kernel(X: fx.Tensor):
+    index = fx.thread_idx.x
+    operand = fx.Int64(index).ir_value()
+    zero = arith.constant_vector(0.0, T.f32x4)
+    X[index] = fx.Vector(rocdl.mfma_f32_16x16x32_fp8_fp8(T.f32x4, [operand, operand, zero, 0, 0, 0]))[0]
+
+
+@flyc.jit
+def multiply(X: fx.Tensor, stream: fx.Stream = fx.Stream(None)):
+    multiply_kernel(X).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
+"""
+
+
+def test_what_a_generic_target_cannot_express(build: Callable[..., Build]) -> None:
+    """LLVM ends the process there, without a word of the kernel; of two kernels, the right one is named."""
+    where = 'tool.flydsl-build.kernels."tiny_kernels.negate:multiply"'
+    done = build(
+        {
+            "pyproject.toml": PYPROJECT.replace('"gfx942"', '"gfx942", "gfx9-4-generic"') + f'[{where}]\nargs = {{ X = "f32[L]" }}\n',
+            "tiny_kernels/__init__.py": "",
+            "tiny_kernels/negate.py": NEGATE + FP8,
+        }
+    )
+    assert done.status == 1
+    assert done.output[done.output.index("flydsl-build: compile failed:") :].strip() == (
+        f"flydsl-build: compile failed: {where}, gfx9-4-generic: multiply: the generic target gfx9-4-generic cannot express it\n"
+        '    -> leave gfx9-4-generic out, and declare the chips that it is to run on: archs = ["gfx942", "gfx950"]\n'
+        "    | LLVM ERROR: Cannot select: intrinsic %llvm.amdgcn.mfma.f32.16x16x32.fp8.fp8"
+    )
+
+
 def test_clusters(hip_library: Path, tmp_path: Path) -> None:
     project = copy_project(PACKAGES / "tiny", tmp_path / "project")
     (project / "pyproject.toml").write_text(PYPROJECT.replace("gfx942", "gfx1250"), encoding="utf-8")

@@ -51,12 +51,12 @@ class Kernel:
     constexpr: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     returns: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The factory returns several launchers, in a tuple or a dict: the argument types of each, by name, in the factory's order."""
-    pick: str = ""
-    """The factory returns the launcher among things that are none, or inside of one: an index such as `[0]`, or `closure NAME` for the launcher that the
-    returned Python function calls, or both. A module `adapted.…` of the generated project then takes it out."""
+    """The factory returns several things, in a tuple or a dict: the argument types of each launcher, by name, in the factory's order; for a plain value,
+    none."""
+    launcher: str | dict[str, str] = ""
+    """The launcher inside of the Python function that the factory returns; by returned name, if it returns several things."""
     given: dict[str, str] = field(default_factory=dict)
-    """Arguments that flydsl-build has no declaration for, as Python, for the attempt in FlyDSL alone."""
+    """Structs with constexpr fields as Python, for the attempt in FlyDSL alone."""
     tag: str = ""
 
     @property
@@ -65,12 +65,12 @@ class Kernel:
 
     @property
     def module(self) -> str:
-        return ("adapted." + self.file.replace("/", "_")) if self.pick else "kernels." + self.file.replace("/", ".")
+        return "kernels." + self.file.replace("/", ".")
 
 
-def all_of(names: str, text: str) -> dict[str, str]:
-    """Give several arguments one type."""
-    return dict.fromkeys(names.split(), text)
+def all_of(names: str, value: Any) -> dict[str, Any]:
+    """Give several arguments one type, or parameters one value."""
+    return dict.fromkeys(names.split(), value)
 
 
 def norm(file: str, name: str, args: dict[str, str], **more: Any) -> Kernel:
@@ -191,6 +191,24 @@ def preshuffle(dtype: str, out: str, archs: tuple[str, ...] = CDNA, **more: Any)
 
 
 WMMA = {"arg_c": "{out_dtype}[M, N]", "arg_a": "{in_dtype}[M, K]", "arg_bt": "{in_dtype}[N, K]"}
+# What make_gemm_a16w16_gfx950_param gives for bf16 and blocks of 256 x 256 and of 64 x 64.
+A16W16 = {
+    **all_of("in_dtype_id out_dtype_id stages m_waves in_data_bytes out_data_bytes", 2),
+    **all_of("is_split_k use_half_tile_interleaved a_is_transposed has_bias", False),
+    "block_k": 64,
+    "k_waves": 1,
+    "group_m": 0,
+    "b_is_transposed": True,
+    "mma_m": 16,
+    "mma_n": 16,
+    "mma_k": 32,
+    "async_load_bytes": 16,
+    "cshuffle_r2g_vec_size": 8,
+    "ldg_x_threads": 8,
+}
+A16W16_LARGE = {"block_m": 256, "block_n": 256, "n_waves": 4, "block_threads": 512, "ldg_a_iters": 4, "ldg_b_iters": 4}
+A16W16_SMALL = {"block_m": 64, "block_n": 64, "n_waves": 2, "block_threads": 256, "ldg_a_iters": 2, "ldg_b_iters": 2}
+BLOCKS: dict[str, dict[str, str]] = {"BLOCK_M": {}, "BLOCK_N": {}, "BLOCK_K": {}}
 WMMA_SMALL = {"M": 32, "N": 32, "K": 64, "reg_m": 2, "reg_n": 2, "reg_k": 2, "waves_m": 1, "waves_n": 1}
 WMMA_TYPES = {"in_dtype": ["f16", "bf16"], "out_dtype": ["f32", "f16", "bf16"]}
 FLAT_FP8 = {"A": "i8[?]", "B_T": "i8[?]", "C": "bf16[?]", "A_scale": "f32[?]", "B_scale": "f32[?]"}
@@ -210,16 +228,15 @@ GEMM = [
         name="create_wmma_gemm_module",
         archs=("gfx1201",),
         params=WMMA_SMALL | WMMA_TYPES,
-        args=WMMA,
-        pick="[0]",
+        returns={"launch_gemm": WMMA} | BLOCKS,
     ),
     Kernel(
         file="gemm/rdna3_f16_gemm",
         name="create_wmma_gemm_module",
         archs=("gfx1100",),
         params=WMMA_SMALL | WMMA_TYPES,
-        args=WMMA,
-        pick="[0] closure launch_gemm",
+        returns={"launch": WMMA} | BLOCKS,
+        launcher={"launch": "launch_gemm"},
     ),
     Kernel(
         file="gemm/rdna_fp8_preshuffle_gemm",
@@ -265,7 +282,7 @@ GEMM = [
             "b_dtype": "fp4",
             "batch": 1,
             "waves_per_eu": 0,
-            **all_of("a_row_stride a_batch_stride sca_row_stride sca_batch_stride c_row_stride c_batch_stride", -1),  # type: ignore[arg-type]
+            **all_of("a_row_stride a_batch_stride sca_row_stride sca_batch_stride c_row_stride c_batch_stride", -1),
         },
     ),
     Kernel(
@@ -279,6 +296,7 @@ GEMM = [
             "bias": "bf16[M, K]",
             **all_of("semaphore signal", "i32[?]"),
         },
+        constexpr={"param": [A16W16 | A16W16_LARGE, A16W16 | A16W16_SMALL]},
         given={"param": "make_gemm_a16w16_gfx950_param(GEMM_A16W16_DTYPE_BF16, GEMM_A16W16_DTYPE_BF16)"},
         tag="constexpr struct",
     ),
@@ -348,7 +366,7 @@ ATTENTION = [
         params={"num_heads": 8, "head_dim": 128, "causal": True, "dtype_str": ["f16", "bf16"], "block_m": 128, "path_tag": "N32"},
         args={**all_of("Q K V O LSE CuSeqQ CuSeqKv BlockTable", FLAT)},
         options=FMHA_OPTIONS | {"gfx942": {"llvm-options": {"amdgpu-expert-scheduling-mode": True}}},
-        pick="closure launch_flash_attn_generic",
+        launcher="launch_flash_attn_generic",
     ),
     Kernel(
         file="attention/flash_attn_gfx950",
@@ -357,7 +375,7 @@ ATTENTION = [
         params={"num_heads": 8, "head_dim": 128, "causal": [False, True], "dtype_str": "bf16"},
         args={**all_of("Q K V O LSE DebugCounts CuSeqQ CuSeqKv BlockTable Bias AlibiSlopes Sink", FLAT)},
         options=FMHA_OPTIONS,
-        pick="closure launch_flash_attn_dualwave_swp",
+        launcher="launch_flash_attn_dualwave_swp",
     ),
     Kernel(
         file="attention/swa_gfx950",
@@ -366,7 +384,7 @@ ATTENTION = [
         params={"ATTN_B": 2, "ATTN_H": 16, "ATTN_H_KV": 2, "ATTN_D": 128, "sliding_window": [[128, 0]]},
         args=all_of("Q K V O", "bf16[?]"),
         options={"fast-fp-math": True},
-        pick="closure launch",
+        launcher="launch",
     ),
     Kernel(
         file="attention/fused_rope_cache_kernel",
@@ -383,7 +401,7 @@ ATTENTION = [
             **all_of("KeyCache ValueCache", "{dtype_str}[?, ?, ?, ?]"),
             **all_of("KScale VScale", "f32[?]"),
         },
-        pick="closure _jit_launch_fused_rope_cache",
+        launcher="_jit_launch_fused_rope_cache",
     ),
     Kernel(
         file="attention/qk_norm_rope_quant",
@@ -679,7 +697,7 @@ def for_target_types(kernel: Kernel) -> list[Kernel]:
         return [kernel]
     return [
         Kernel(
-            **{item: getattr(kernel, item) for item in ("file", "name", "params", "constexpr", "options", "returns", "pick")},
+            **{item: getattr(kernel, item) for item in ("file", "name", "params", "constexpr", "options", "returns", "launcher")},
             archs=(arch,),
             args={name: text.replace("{fp8}", FP8[arch]) for name, text in kernel.args.items()},
             tag=f"{kernel.tag} {arch}",
@@ -709,49 +727,20 @@ def declaration(kernel: Kernel) -> dict[str, Any]:
         "constexpr": kernel.constexpr,
         "args": kernel.returns or kernel.args,
         "returns": list(kernel.returns),
+        "launcher": kernel.launcher,
         "archs": kernel.archs,
         "options": kernel.options,
     }
     return {name: value for name, value in own.items() if value}
 
 
-def adapter(kernels: list[Kernel]) -> str:
-    """Write the module of an author who packages a factory that does not return the launcher itself."""
-    text = "import inspect\n"
-    for kernel in kernels:
-        names = list(kernel.params or {})
-        made = f"_made({', '.join(f'{name}={name}' for name in names)})"
-        index, _, inner = kernel.pick.partition("closure ")
-        launcher = made + index.strip()
-        if inner:
-            launcher = f"inspect.getclosurevars({launcher}).nonlocals[{inner!r}]"
-        text += textwrap.dedent(f"""
-            def {adapted_name(kernel)}({", ".join(names)}):
-                from {"kernels." + kernel.file.replace("/", ".")} import {kernel.name} as _made
-                return {launcher}
-            """)
-    return text
-
-
-def adapted_name(kernel: Kernel) -> str:
-    return f"{kernel.name}_{kernel.tag}" if kernel.pick and kernel.tag else kernel.name
-
-
 def write_project(folder: Path, checkout: Path, kernels: list[Kernel]) -> None:
     """Write a project that packages the checkout's `kernels` as they are."""
     folder.mkdir(parents=True)
     shutil.copytree(checkout / "kernels", folder / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
-    adapted: dict[str, list[Kernel]] = {}
     tables: dict[str, list[Kernel]] = {}
     for kernel in kernels:
-        if kernel.pick:
-            adapted.setdefault(kernel.module.partition(".")[2], []).append(kernel)
-        tables.setdefault(f"{kernel.module}:{adapted_name(kernel)}", []).append(kernel)
-    if adapted:
-        (folder / "adapted").mkdir()
-        (folder / "adapted" / "__init__.py").write_text("", "utf-8")
-    for module, members in adapted.items():
-        (folder / "adapted" / f"{module}.py").write_text(adapter(members), "utf-8")
+        tables.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
     packages = sorted(str(path.parent.relative_to(folder)).replace(os.sep, ".") for path in folder.glob("**/__init__.py"))
     lines = [
         '[build-system]\nrequires = ["flydsl-build", "torch"]\nbuild-backend = "flydsl_build.backend"\n',
@@ -817,7 +806,7 @@ def measure(wheel: Path, entry: str = "") -> tuple[int, set[str], int]:
 # The same call in FlyDSL alone
 
 ALONE = r"""
-import itertools, json, os, sys
+import inspect, itertools, json, os, sys
 call, folder = json.loads(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, folder)
 import torch, importlib
@@ -845,12 +834,17 @@ if call["params"] is not None:
 if call["returns"]:
     name, call["args"] = next(iter(call["returns"].items()))
     made = made[name] if isinstance(made, dict) else made[0]
+    call["launcher"] = (call["launcher"] or {}).get(name)
+for name in (call["launcher"] or "").split(".") if call["launcher"] else ():
+    made = inspect.getclosurevars(made).nonlocals[name]
 names = {**(call["params"] or {}), **call["constexpr"]}
 arguments = {name: value(text.format(**names)) for name, text in call["args"].items()}
 arguments |= {name: eval(text, vars(importlib.import_module(call["module"]))) for name, text in call["given"].items()}
 from flydsl.compiler import jit_function
 function, _ = jit_function._unwrap_jit_function(made)
 function._ensure_sig()
+for name in call["given"]:
+    call["constexpr"].pop(name, None)
 for name, parameter in function._sig.parameters.items():
     if name in arguments or name in call["constexpr"] or parameter.default is not parameter.empty:
         continue
@@ -879,11 +873,12 @@ def try_alone(kernel: Kernel, folder: Path) -> dict[str, str]:
         make_toolkit(toolkit)
     call = {
         "module": kernel.module,
-        "name": adapted_name(kernel),
+        "name": kernel.name,
         "params": first(kernel.params),
         "constexpr": first(kernel.constexpr),
         "args": kernel.args,
         "returns": kernel.returns,
+        "launcher": kernel.launcher,
         "given": kernel.given,
     }
     said = {}

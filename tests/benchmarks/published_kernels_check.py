@@ -213,12 +213,13 @@ def mfma_i8() -> Result:
 
 def wmma(out_dtype: str) -> Result:
     if target.startswith("gfx11"):
-        from adapted.gemm_rdna3_f16_gemm import create_wmma_gemm_module
+        from kernels.gemm.rdna3_f16_gemm import create_wmma_gemm_module
     else:
-        from adapted.gemm_rdna_f16_gemm import create_wmma_gemm_module
+        from kernels.gemm.rdna_f16_gemm import create_wmma_gemm_module
     size = {"M": 32, "N": 32, "K": 64}
     tile = {"reg_m": 2, "reg_n": 2, "reg_k": 2, "waves_m": 1, "waves_n": 1}
-    launch = create_wmma_gemm_module(**size, **tile, in_dtype="f16", out_dtype=out_dtype)
+    launch, *blocks = create_wmma_gemm_module(**size, **tile, in_dtype="f16", out_dtype=out_dtype)
+    assert blocks == [32, 32, 32], f"other blocks: {blocks}"
     a, b = normal(size["M"], size["K"]).astype(np.float16), normal(size["N"], size["K"]).astype(np.float16)
     c = np.zeros((size["M"], size["N"]), {"f32": np.float32, "f16": np.float16}[out_dtype])
     refused(launch, c, a.astype(np.float32), b, None)

@@ -92,6 +92,13 @@ def changed(manifest: Manifest, **changes: Any) -> Manifest:
             ['launchers[0].specializations[1].parameters: two parameters have the name "block"'],
         ),
         (
+            lambda m: changed(m, one={"values": {"gfx942": {"tile": 1}}}),
+            [
+                "launchers[0].specializations[0].values: does not have exactly the targets of the specialization",
+                "launchers[0].specializations[0].values.gfx942: tile is not what the launcher's `returns` names",
+            ],
+        ),
+        (
             lambda m: changed(
                 m, kind="launcher", factory_parameters=None, returns=None, one={"element": None}, other={"element": None, "params": {}}
             ),
@@ -101,6 +108,22 @@ def changed(manifest: Manifest, **changes: Any) -> Manifest:
 )
 def test_contradictions(manifest: Manifest, change: Callable[[Manifest], Manifest], faults: list[str]) -> None:
     assert [str(fault) for fault in manifest_faults(change(manifest), where="x")] == [f"x: {fault}" for fault in faults]
+
+
+def test_plain_values(manifest: Manifest) -> None:
+    def with_values(**second: Any) -> Manifest:
+        values = {"tile": (64, 128), "list": {"list": (1, None)}, "dtype": {"dtype": "bf16"}}
+        targets = manifest.targets
+        one, other = ({"values": {target: {**values, **more} for target in targets}} for more in ({}, second))
+        changes = {"returns": Returns(form="tuple", names=("fwd", "bwd", *values)), "one": one, "other": other}
+        return dataclasses.replace(changed(manifest, **changes), classes={"Tile": (N, EXTRA)})
+
+    made = with_values()
+    assert Manifest.from_json(made.to_json(), where="two.json") == made
+    assert [str(fault) for fault in manifest_faults(with_values(tile=3), where="x")] == [
+        f"x: launchers[0].specializations[1].values.{target}: differ from those of another specialization of the same factory parameters"
+        for target in manifest.targets
+    ]
 
 
 def test_an_unknown_form(manifest: Manifest) -> None:

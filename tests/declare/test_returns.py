@@ -79,6 +79,35 @@ def test_sets_have_their_own(read: Read) -> None:
     ]
 
 
+def test_launchers_inside_of_functions(read: Read) -> None:
+    (one,) = expand(read(K + 'params = {}\nlauncher = "a.run"\n'))
+    assert one.inner == (("", "a.run"),)
+    found = expand(read(K + 'params = {}\nreturns = ["fwd", "N"]\nlauncher = { fwd = "run" }\n'))
+    assert [each.inner for each in found] == [(("fwd", "run"),)] * 2
+    own = expand(read(K + 'launcher = "run"\n' + (S + "params = { N = 1 }\n") + (S + 'params = { N = 2 }\nlauncher = "other"\n')))
+    assert [each.inner for each in own] == [(("", "run"),), (("", "other"),)]
+    for each in (one, *found, *own):
+        assert Specialization.from_json(json.loads(json.dumps(each.to_json()))) == each
+
+
+def test_tables_are_values(read: Read) -> None:
+    found = expand(
+        read(
+            K
+            + 'params = { c = [{ tile = 8, inner = { k = "bf16", sizes = [1, 2] } }, { inner = { k = "f16", sizes = [1] }, tile = 16 }] }\n'
+            + 'args = { X = "{c.inner.k}[M, {c.tile}]" }\n'
+        )
+    )
+    assert [each.params for each in found] == [
+        (("c", {"inner": {"k": "bf16", "sizes": (1, 2)}, "tile": 8}),),
+        (("c", {"inner": {"k": "f16", "sizes": (1,)}, "tile": 16}),),
+    ]
+    assert [format_argument(each.args[0][1]) for each in found] == ["bf16[M, 8]", "f16[M, 16]"]
+    assert [each.name for each in found] == ["build-c-inner-bf16-sizes1x2-tile8", "build-c-inner-f16-sizes1-tile16"]
+    for each in found:
+        assert Specialization.from_json(json.loads(json.dumps(each.to_json()))) == each
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -109,6 +138,18 @@ def test_sets_have_their_own(read: Read) -> None:
         (
             K + 'returns = ["fwd"]\nparams = {}\nargs = [{}, { fwd = "f32[M]" }]\n',
             f'{WHERE}.args[1].fwd: found the string "f32[M]"\n    -> write a table with the argument types of fwd',
+        ),
+        (
+            K + 'returns = ["fwd"]\nparams = {}\nlauncher = "run"\n',
+            f'{WHERE}.launcher: found the string "run"\n    -> write a table by returned name: launcher = {{ fwd = "run" }}',
+        ),
+        (
+            K + 'returns = ["fwd"]\nparams = {}\nlauncher = { fw = "run" }\n',
+            f'{WHERE}.launcher.fw: fw is not among what is returned\n    -> Did you mean "fwd"?',
+        ),
+        (
+            K + 'params = {}\nlauncher = { fwd = "run" }\n',
+            f'{WHERE}.launcher.fwd: fwd is not among what is returned\n    -> nothing is named by `returns`: write launcher = "run"',
         ),
         (
             K + 'returns = ["fwd"]\nparams = {}\nargs = { fwd = { X = "f33[M]" } }\n',

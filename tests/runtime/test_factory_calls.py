@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,17 @@ LAUNCHERS: list[dict[str, Any]] = [
         ],
     },
     {
+        # So many that they are looked up by their constants: of the same constants, the first whose arguments fit.
+        "name": "many",
+        "parameters": {"A": {}, "dtype": {"role": "type"}, "n": {"role": "constexpr"}},
+        "specializations": [
+            {"arguments": {"A": tensor(element, ["?"])}, "constexpr": {"dtype": dtype, "n": n}, "name": f"many-{element}-{dtype}-{n}"}
+            for dtype in ("f32", "bf16")
+            for n in (1, 2, [1, 2])
+            for element in ("f32", "i32")
+        ],
+    },
+    {
         "name": "build",
         "factory": [{"name": "N"}, {"name": "dtype", "role": "type", "default": "f32"}, {"name": "rest", "kind": "VAR_KEYWORD"}],
         "parameters": {"A": {}},
@@ -40,6 +52,9 @@ LAUNCHERS: list[dict[str, Any]] = [
         ],
     },
 ]
+
+
+ALL = [f"{element}-{dtype}-{n}" for dtype in ("f32", "bf16") for n in (1, 2, [1, 2]) for element in ("f32", "i32")]
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +108,34 @@ def test_parameters_of_any_name(factories: Any, hip: FakeHip) -> None:
         factories.build(1, tile=(8, 16))
     assert "    build(N=1, dtype='f32', tile=(8, 8))" in str(caught.value)
     assert str(caught.value).endswith("params = { tile = [..., [8, 16]] }")
+
+
+def test_many_specializations(factories: Any, hip: FakeHip) -> None:
+    for dtype, other in (("f32", Float32), ("bf16", BFloat16)):
+        for n in (1, 2, (1, 2)):
+            for element in ("f32", "i32"):
+                wanted = f"many_{ALL.index(f'{element}-{dtype}-{list(n) if isinstance(n, tuple) else n}')}_kernel"
+                data = np.zeros(3, {"f32": np.float32, "i32": np.int32}[element])
+                assert launched(hip, partial(factories.many, data, dtype, n)) == wanted
+                assert launched(hip, partial(factories.many, data, n=n, dtype=other)) == wanted
+    # Equal values, and what is no key of a dict.
+    data = np.zeros(3, np.float32)
+    assert launched(hip, lambda: factories.many(data, "f32", np.int64(2))) == "many_2_kernel"
+    for n in (3, [1, 2], data, None, int):
+        with pytest.raises(TypeError, match="the arguments fit none of the 12 specializations") as caught:
+            factories.many(data, "f32", n)
+        assert f"many-f32-f32-1: constexpr n is {n!r}, not 1\n" in str(caught.value)
+    with pytest.raises(TypeError, match=r"many-f32-f32-2: argument A must be f32\[\?\], got f64"):
+        factories.many(np.zeros(3), "f32", 2)
+
+
+class Failing:
+    """Can be no key, and says so in its own way."""
+
+    def __hash__(self) -> int:
+        raise OSError(5, "no hash")
+
+
+def test_a_value_whose_hash_fails(factories: Any) -> None:
+    with pytest.raises(OSError, match="no hash"):
+        factories.many(np.zeros(3, np.float32), "f32", Failing())

@@ -310,7 +310,7 @@ def test_a_cache_that_machines_share(place: Place, warm: tuple[Path, bytes], tmp
     assert "fsspec" not in again.answer.imported
 
 
-def test_a_shared_cache_out_of_reach(place: Place, warm: tuple[Path, bytes]) -> None:
+def test_a_shared_cache_out_of_reach(place: Place) -> None:
     pytest.importorskip("aiohttp")
     place.edit("two_kernels/second.py", "shift(X[index])", "shift(X[index] * 2.0)")
     built = place.build({"remote-cache": "http://me:secret@127.0.0.1:9/x", "remote-cache-write": "true"})

@@ -28,6 +28,9 @@ REQUIREMENTS = (
     "mypy",
     "ruff",
     "rich>=13",
+    "fsspec>=2024.2",
+    "aiohttp",
+    "distributed>=2024.2",
     "validate-pyproject",
 )
 

@@ -23,6 +23,7 @@ from flydsl_build.backend.progress import make_progress
 from flydsl_build.backend.summary import compile_seconds, print_summary, print_warnings
 from flydsl_build.compile.cache import open_cache, toolchain_digest
 from flydsl_build.compile.declarations import collect_declarations
+from flydsl_build.compile.environment import worker_environment
 from flydsl_build.compile.jobs import Job, WorkerSettings
 from flydsl_build.compile.local_executor import LocalExecutor
 from flydsl_build.compile.pool import run_jobs
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from flydsl_build.compile.cache import BuildCache
     from flydsl_build.compile.executor import JobExecutor
     from flydsl_build.compile.results import StoredResult
+    from flydsl_build.compile.toolchain import Linker
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
 
@@ -96,7 +98,7 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
             target="", package_roots=project.package_roots, toolkit=toolkit, project=str(project.root), verbose=settings.verbose
         )
         cache.use_toolchain(toolchain_digest(toolkit, linker, project=project.root, package_roots=project.package_roots))
-        results = _compile(specializations, settings, worker, cache, folder)
+        results = _compile(specializations, settings, worker, linker, cache, folder)
         _check_references(results, settings, placements, project)
         modules: list[AssembledModule] = []
         seconds: dict[tuple[str, str, str, str], float] = {}
@@ -135,13 +137,13 @@ def build_kernels(settings: Settings, project: Project) -> list[str]:
     return written
 
 
-def _compile(
-    specializations: Sequence[Specialization], settings: Settings, worker: WorkerSettings, cache: BuildCache, folder: Path
+def _compile(  # noqa: PLR0913, PLR0917 - each is the result of one room
+    specializations: Sequence[Specialization], settings: Settings, worker: WorkerSettings, linker: Linker, cache: BuildCache, folder: Path
 ) -> list[StoredResult]:
     """Return the results of all jobs, those of the cache and fresh ones."""
     jobs = plan_jobs(specializations, settings, _made(folder / "jobs"))
     _say(f"{len(specializations)} specializations in {len(jobs)} jobs, linker {worker.toolkit.linker}")
-    executor = _executor(settings, worker)
+    executor = _executor(settings, worker, linker, cache)
     try:
         with make_progress(sys.stdout) as progress:
             progress.expect(len(jobs))
@@ -160,7 +162,22 @@ def _compile(
     return results
 
 
-def _executor(settings: Settings, worker: WorkerSettings) -> JobExecutor:
+def _executor(settings: Settings, worker: WorkerSettings, linker: Linker, cache: BuildCache) -> JobExecutor:
+    if settings.executor == "dask":
+        from flydsl_build.compile.dask_executor import DaskExecutor
+
+        assert settings.executor_address is not None
+        return DaskExecutor(
+            settings.executor_address,
+            timeout=settings.timeout,
+            worker=worker,
+            linker=linker,
+            lld=settings.lld,
+            rocm_path=settings.rocm_path,
+            fingerprints=cache.fingerprints,
+            environ=worker_environment(os.environ),
+            say=_say,
+        )
     return LocalExecutor(workers=settings.jobs or os.cpu_count() or 1, timeout=settings.timeout, worker=worker)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
 from flydsl_build.compile.cache_folder import CacheFolder, Lock, default_folder
-from flydsl_build.compile.dependencies import Fingerprints, digest_of_file
+from flydsl_build.compile.dependencies import Fingerprints, digest_of_file, digest_of_record
 from flydsl_build.compile.environment import worker_environment
 from flydsl_build.compile.remote_cache import RemoteCache, require_fsspec
 from flydsl_build.compile.results import StoredResult, files_of, pack_result, store_result
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flydsl_build.compile.toolchain import Linker
     from flydsl_build.config.settings import Settings
 
-__all__ = ["BuildCache", "open_cache", "python_digest", "toolchain_digest"]
+__all__ = ["BuildCache", "flydsl_digest", "open_cache", "own_digest", "python_digest", "toolchain_digest"]
 
 # Results of one request: branches of a project that are built by turns.
 _RESULTS = 16
@@ -71,7 +71,8 @@ class BuildCache:
     def __init__(self, folder: CacheFolder | None, *, project: Path, environ: Mapping[str, str], remote: RemoteCache | None = None) -> None:
         self.folder = folder
         self.remote = remote
-        self._fingerprints = Fingerprints(os.path.realpath(project), worker_environment(environ))
+        # What dependencies are in this build.
+        self.fingerprints = Fingerprints(os.path.realpath(project), worker_environment(environ))
         self._toolchain = ""
         self._requests: dict[str, str] = {}
         self._impatient: set[str] = set()
@@ -92,7 +93,7 @@ class BuildCache:
         if self.folder is None:
             return None
         for found in self.folder.record("requests", self._request(job)) or ():
-            if self._fingerprints.agree(found["dependencies"]):
+            if self.fingerprints.agree(found["dependencies"]):
                 stored = self._take(job, self.folder, found)
                 if stored is not None:
                     return stored
@@ -116,7 +117,7 @@ class BuildCache:
         numbers = {self._request(job): number for number, job in jobs.items()}
         wanted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         for key, entries in self.remote.records(list(numbers)).items():
-            found = next((one for one in entries if self._fingerprints.agree(one["dependencies"])), None)
+            found = next((one for one in entries if self.fingerprints.agree(one["dependencies"])), None)
             if found is not None:
                 wanted.setdefault(found["pack"], []).append((key, found))
         for digest, result, files in self.remote.packs(list(wanted)):
@@ -212,7 +213,7 @@ class BuildCache:
         if self.folder is None:
             return None
         for found in self.folder.record("memos", _digest("memo", *key)) or ():
-            if self._fingerprints.agree(found["dependencies"]):
+            if self.fingerprints.agree(found["dependencies"]):
                 files = {name: self.folder.blob(digest) for name, digest in found["files"].items()}
                 whole = {name: data for name, data in files.items() if data is not None}
                 return whole if len(whole) == len(files) else None
@@ -267,11 +268,11 @@ def toolchain_digest(toolkit: Toolkit, linker: Linker, *, project: Path, package
 def python_digest(*, project: Path, package_roots: Sequence[str]) -> str:
     """Return a digest over what a process has that imports the author's modules, besides these."""
     roots = [os.path.relpath(os.path.realpath(root), os.path.realpath(project)) for root in package_roots]
-    return _digest(__version__, _own_digest(), _flydsl_digest(), sys.implementation.cache_tag, roots)
+    return _digest(__version__, own_digest(), flydsl_digest(), sys.implementation.cache_tag, roots)
 
 
 @functools.cache
-def _own_digest() -> str:
+def own_digest() -> str:
     """Return a digest over the part of this program that makes results."""
     package = Path(__file__).resolve().parents[1]
     files = [*package.glob("*.py"), *(file for room in ("config", "declare", "compile") for file in (package / room).glob("*.py"))]
@@ -283,7 +284,7 @@ def _folder_digest(folder: Path) -> str:
 
 
 @functools.cache
-def _flydsl_digest() -> str:
+def flydsl_digest() -> str:
     """Return a digest of the FlyDSL that compile processes will import, without importing it.
 
     An installed one is described by its RECORD. A source tree, which has none that holds, is by sizes and times.
@@ -299,7 +300,7 @@ def _flydsl_digest() -> str:
     if found is not None and origin and os.path.realpath(str(found.locate_file("flydsl/__init__.py"))) == os.path.realpath(origin):
         record = found.read_text("RECORD")
         if record and "flydsl/__init__.py," in record:
-            return _digest(found.version, record)
+            return _digest(found.version, digest_of_record(record))
     if not origin:
         return ""
     folder = Path(origin).parent

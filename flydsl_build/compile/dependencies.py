@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Fingerprints", "digest_of_distribution", "digest_of_file"]
+__all__ = ["Fingerprints", "digest_of_distribution", "digest_of_file", "digest_of_record"]
 
 
 def digest_of_file(path: str | Path) -> str | None:
@@ -43,8 +43,20 @@ def digest_of_distribution(name: str) -> str | None:
         found = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-    text = found.read_text("RECORD") or found.read_text("METADATA") or found.version
-    return hashlib.sha256(text.encode()).hexdigest()
+    return (
+        digest_of_record(found.read_text("RECORD")) or hashlib.sha256((found.read_text("METADATA") or found.version).encode()).hexdigest()
+    )
+
+
+def digest_of_record(text: str | None) -> str | None:
+    """Return a digest over what a RECORD says of the files of a distribution; None if it says nothing.
+
+    What differs between two installations of one wheel is left out: scripts have the path of the interpreter in them, installers
+    note how they were called, and compiled bytecode has no digest.
+    """
+    lines = [line.rpartition(",")[0].rpartition(",") for line in (text or "").splitlines()]
+    kept = sorted(f"{path},{digest}" for path, _, digest in lines if digest and not path.startswith("..") and ".dist-info/" not in path)
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest() if kept else None
 
 
 def _digest_of_folder(path: str) -> str | None:
@@ -81,6 +93,10 @@ class Fingerprints:
     def agree(self, dependencies: Mapping[str, str | None]) -> bool:
         """Tell whether all of these are what they were."""
         return all(self[name] == digest for name, digest in dependencies.items())
+
+    def disagreeing(self, dependencies: Mapping[str, str | None]) -> list[str]:
+        """Return the names of those that are not what they were."""
+        return [name for name, digest in dependencies.items() if self[name] != digest]
 
     def _read(self, name: str) -> str | None:
         kind, _, rest = name.partition(":")

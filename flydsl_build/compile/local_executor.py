@@ -29,13 +29,13 @@ from flydsl_build.compile.memory import available_memory, peak_memory, resident_
 from flydsl_build.errors import CompileError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from flydsl_build.compile.executor import JobObserver, WorkerKey
     from flydsl_build.compile.jobs import Job, WorkerSettings
 
-__all__ = ["LocalExecutor"]
+__all__ = ["LocalExecutor", "run_alone"]
 
 _TAIL = 4000
 # A worker that has FlyDSL and one kernel of no size takes half of it. Stands for the largest worker until one was measured.
@@ -132,7 +132,7 @@ class LocalExecutor:
                     return None
                 # One always runs: whether it fits can only be found out.
                 if not self._workers or self._memory.has_room([one.process.pid for one in self._workers]):
-                    worker = _Worker(job, self._timeout, self._settings)
+                    worker = _Worker(job, self._timeout, self._settings, os.environ)
                     self._workers.add(worker)
                     return worker
                 leaving = self._idle.pop() if self._idle else None
@@ -170,10 +170,35 @@ class LocalExecutor:
             self._drop(self._idle.pop())
 
 
+def run_alone(
+    job: Job, *, timeout: float, settings: WorkerSettings, environ: Mapping[str, str], watch: Callable[[Callable[[], None]], None]
+) -> Outcome:
+    """Run one job in a process of its own, in the project's folder.
+
+    Parameters
+    ----------
+    environ
+        The environment, of which that of the process is made.
+    watch
+        Is given a function that ends the process.
+    """
+    started = time.perf_counter()
+    worker = _Worker(job, timeout, settings, environ)
+    watch(worker.signal_kill)
+    try:
+        answer = worker.run(job, None, _Memory())
+    finally:
+        worker.close()
+    seconds = time.perf_counter() - started
+    if isinstance(answer, Fault):
+        return Outcome(seconds=seconds, fault=answer, killed=worker.was_killed)
+    return Outcome(seconds=seconds, result=answer["result"], dependencies=answer["dependencies"])
+
+
 class _Worker:
     """One worker process and the parent's end of its protocol."""
 
-    def __init__(self, job: Job, timeout: float, settings: WorkerSettings) -> None:
+    def __init__(self, job: Job, timeout: float, settings: WorkerSettings, environ: Mapping[str, str]) -> None:
         # Reads LLVM IR as well: a build that compiles nothing does without.
         from flydsl_build.compile.externs import expand_placeholders
 
@@ -196,7 +221,8 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             # That of the build may name a folder that is gone; Python looks elsewhere then, LLVM does not.
-            env={**worker_environment(os.environ), "TMPDIR": str(Path(settings.toolkit.folder).parent)},
+            cwd=settings.project or None,
+            env={**worker_environment(environ), "TMPDIR": str(Path(settings.toolkit.folder).parent)},
             start_new_session=True,
         )
         self.buffer = b""

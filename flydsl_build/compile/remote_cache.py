@@ -24,6 +24,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from flydsl_build.compile.results import pack_files, unpack_files
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class RemoteCache:
             try:
                 if hashlib.sha256(data).hexdigest() != digest:
                     raise ValueError  # noqa: TRY301 - one place for all that can be wrong
-                result, files = _unpack(data)
+                result, files = unpack_files(data)
             except (ValueError, KeyError, TypeError, zlib.error):
                 self._damaged("packs", digest)
             else:
@@ -221,7 +222,7 @@ class RemoteCache:
         while self._writable:
             key, dependencies, result, files = self._waiting.get()
             try:
-                pack = _pack(result.read_bytes(), {name: result.with_name(name).read_bytes() for name in files})
+                pack = pack_files(result.read_bytes(), {name: result.with_name(name).read_bytes() for name in files})
                 self._write_one(key, dependencies, pack)
             except Exception as error:  # noqa: BLE001 - libraries of stores raise anything; told by `finish`
                 self._written.put(error)
@@ -317,22 +318,3 @@ class RemoteCache:
             yield "", TimeoutError(f"no answer for {self._patience:g} s")
         finally:
             stopped.set()
-
-
-def _pack(result: bytes, files: Mapping[str, bytes]) -> bytes:
-    """Return one file: sizes and names as a line of JSON, then the content, all compressed."""
-    parts = [result, *files.values()]
-    head = json.dumps([["", len(result)], *([name, len(data)] for name, data in files.items())], separators=(",", ":")).encode()
-    return zlib.compress(b"".join([head, b"\n", *parts]), 6)
-
-
-def _unpack(data: bytes) -> tuple[bytes, dict[str, bytes]]:
-    head, _, rest = zlib.decompress(data).partition(b"\n")
-    found: dict[str, bytes] = {}
-    start = 0
-    for name, size in json.loads(head):
-        if "/" in name or name in found:
-            raise ValueError(name)
-        found[name] = rest[start : start + size]
-        start += size
-    return found.pop(""), found

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from flydsl_build.compile.jobs import JobResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flydsl_build.compile.jobs import Job
 
-__all__ = ["StoredResult", "files_of", "pack_result", "store_result"]
+__all__ = ["StoredResult", "files_of", "pack_files", "pack_result", "store_result", "unpack_files"]
 
 _FILE = "result.json"
 
@@ -68,3 +69,28 @@ def files_of(result: dict[str, Any]) -> Iterator[str]:
     """Yield the names of the files that belong to a result."""
     yield from dict.fromkeys(one["file"] for one in result["code_objects"])
     yield from dict.fromkeys(one["host_object"] for one in result["specializations"])
+
+
+def pack_files(head: bytes, files: Mapping[str, bytes]) -> bytes:
+    """Return something and files that belong to it as one: sizes and names as a line of JSON, then the content, all compressed."""
+    sizes = [["", len(head)], *([name, len(data)] for name, data in files.items())]
+    return zlib.compress(b"".join([json.dumps(sizes, separators=(",", ":")).encode(), b"\n", head, *files.values()]), 6)
+
+
+def unpack_files(data: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Read what `pack_files` gave.
+
+    Raises
+    ------
+    ValueError, TypeError, KeyError, zlib.error
+        It is something else.
+    """
+    sizes, _, rest = zlib.decompress(data).partition(b"\n")
+    found: dict[str, bytes] = {}
+    start = 0
+    for name, size in json.loads(sizes):
+        if "/" in name or name in found:
+            raise ValueError(name)
+        found[name] = rest[start : start + size]
+        start += size
+    return found.pop(""), found

@@ -231,13 +231,14 @@ def trace_bitcode(*, rocm_path: Path | None = None, environ: Mapping[str, str] |
     return folder, tuple(search.trace)
 
 
-def make_toolkit(
+def make_toolkit(  # noqa: PLR0913 - a setting each
     folder: Path,
     *,
     lld: Path | None = None,
     rocm_path: Path | None = None,
     environ: Mapping[str, str] | None = None,
     cache: BuildCache | None = None,
+    bitcode: Path | None = None,
 ) -> tuple[Toolkit, Linker]:
     """Fill an empty folder with links to the linker and the device bitcode.
 
@@ -247,6 +248,8 @@ def make_toolkit(
         Must exist; see `safe_temporary_folder`.
     cache
         Remembers what a linker said of itself.
+    bitcode
+        A folder with the device bitcode, which is not searched for then; empty if there is none.
     """
     environ = os.environ if environ is None else environ
     linker, trace = find_linker(lld=lld, rocm_path=rocm_path, environ=environ, cache=cache)
@@ -260,7 +263,10 @@ def make_toolkit(
         tool.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         tool.chmod(0o755)
     search = _Search()
-    bitcode = _find_bitcode(rocm_path, environ, search)
+    if bitcode is None:
+        bitcode = _find_bitcode(rocm_path, environ, search)
+    elif not (bitcode / _OCKL).is_file():
+        bitcode = None
     target = folder / "amdgcn" / "bitcode"
     target.parent.mkdir()
     if bitcode is not None:

@@ -220,6 +220,10 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
             'executor is "dask", and no address of a scheduler is given',
             'write executor-address = "tcp://HOST:8786", pass -C executor-address=…, or set FLYDSL_BUILD_EXECUTOR_ADDRESS',
         )
+    if settings.executor == "dask" and settings.dump_ir is not None:
+        faults.add(
+            reader.place("dump-ir"), 'executor is "dask", and IR is written on the machine that compiles', 'build with executor = "local"'
+        )
     return settings
 
 

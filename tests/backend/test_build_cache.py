@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -290,6 +290,35 @@ def test_declarations_in_python(tmp_path: Path) -> None:
     assert (again.compiled, again.answer.spawned, again.wheel) == (set(), [], first.wheel)
     (project / "type.txt").write_text("f32[L]@16")
     assert place.build().compiled == {("two_kernels.second", "gfx942")}
+
+
+# --- other machines ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cache_that_machines_share(place: Place, warm: tuple[Path, bytes], tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    shutil.rmtree(place.cache)
+    remote = {"remote-cache": f"file://{tmp_path}/shared"}
+    assert place.build({**remote, "remote-cache-write": "true"}).compiled == FIRST | SECOND
+    other = replace(place, cache=tmp_path / "other-cache")
+    built = other.build(remote)
+    assert (built.compiled, built.workers, built.wheel) == (set(), 0, warm[1])
+    # Now it is in the local cache, and nobody asks further.
+    shutil.rmtree(tmp_path / "shared")
+    again = other.build(remote)
+    assert (again.compiled, again.answer.spawned) == (set(), [])
+    assert "fsspec" not in again.answer.imported
+
+
+def test_a_shared_cache_out_of_reach(place: Place) -> None:
+    pytest.importorskip("aiohttp")
+    place.edit("two_kernels/second.py", "shift(X[index])", "shift(X[index] * 2.0)")
+    built = place.build({"remote-cache": "http://me:secret@127.0.0.1:9/x", "remote-cache-write": "true"})
+    assert built.compiled == SECOND
+    assert (
+        built.answer.output.count("warning: the remote cache http://127.0.0.1:9/x cannot be used (Cannot connect to host 127.0.0.1:9") == 1
+    )
+    assert "secret" not in built.answer.output
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------------------------

@@ -74,6 +74,14 @@ def test_ziglang_is_not_asked_for_with_a_linker_of_the_author(tiny: Path, tmp_pa
     assert answer.value == BUILD
 
 
+def test_what_a_remote_cache_and_a_cluster_need_is_asked_for(tiny: Path, tmp_path: Path) -> None:
+    tool = linker(tmp_path / "bin", "LLD 20.1.0")
+    config = {"lld": str(tool), "remote-cache": "s3://bucket", "executor": "dask", "executor-address": "tcp://127.0.0.1:1"}
+    answer = call_hook(tiny, "get_requires_for_build_wheel", config, env={"FLYDSL_BUILD_CACHE": "true"})
+    assert answer.value == [*BUILD, "fsspec[s3]>=2024.2", "distributed>=2024.2"]
+    assert call_hook(tiny, "get_requires_for_build_wheel", {**config, "cache": "false", "executor": "local"}).value == BUILD
+
+
 @pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "build_wheel"])
 def test_no_archs_is_told_before_anything_is_installed(tiny: Path, tmp_path: Path, hook: str) -> None:
     settings = tiny / "pyproject.toml"

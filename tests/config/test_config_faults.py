@@ -22,8 +22,8 @@ MINIMAL = ARCHS + K
 WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
-    "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, env, externs, jobs, kernels, kernels-from, lld, load, options, "
-    "rocm-path, timeout, torch-ops, verbose."
+    "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, env, executor, executor-address, externs, jobs, kernels, "
+    "kernels-from, lld, load, options, remote-cache, remote-cache-write, rocm-path, timeout, torch-ops, verbose."
 )
 
 
@@ -114,6 +114,33 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         ),
         (f'[{T}]\narchs = ["gfx9999"]\n{K}', f'{T}.archs: unknown architecture "gfx9999"\n    -> Did you mean "gfx950"? {KNOWN}'),
         (in_table('load = "eager"'), f'{T}.load: found the string "eager"\n    -> write "import" or "lazy"'),
+        (in_table('executor = "ray"'), f'{T}.executor: found the string "ray"\n    -> write "local" or "dask"'),
+        (
+            in_table('executor = "dask"'),
+            (
+                f'{T}.executor-address: executor is "dask", and no address of a scheduler is given\n'
+                '    -> write executor-address = "tcp://HOST:8786", pass -C executor-address=…, or set FLYDSL_BUILD_EXECUTOR_ADDRESS'
+            ),
+        ),
+        (
+            in_table('executor = "dask"\nexecutor-address = "a"\ndump-ir = "ir"'),
+            f'{T}.dump-ir: executor is "dask", and IR is written on the machine that compiles\n    -> build with executor = "local"',
+        ),
+        # What was written is not shown: it may have a password in it.
+        (
+            in_table('remote-cache = "secret"'),
+            (
+                f"{T}.remote-cache: found no URL that names can be added to\n"
+                '    -> write one without ?, # and globs, such as "s3://bucket/prefix"'
+            ),
+        ),
+        (
+            in_table('remote-cache = "https://host/a?token=secret"'),
+            (
+                f"{T}.remote-cache: found no URL that names can be added to\n"
+                '    -> write one without ?, # and globs, such as "s3://bucket/prefix"'
+            ),
+        ),
         (in_table("load = 1"), f'{T}.load: found the integer 1\n    -> write "import" or "lazy"'),
         (in_table("timeout = 0"), f"{T}.timeout: found the integer 0\n    -> write {SECONDS}"),
         (in_table("timeout = inf"), f"{T}.timeout: found the number inf\n    -> write {SECONDS}"),
@@ -300,7 +327,7 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"dump_ir": "x"}, '-C dump_ir: unknown config setting\n    -> Did you mean "dump-ir"?'),
         (
             {"zzz": ""},
-            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, jobs, lld, load, rocm-path, timeout, verbose.",
+            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, executor, executor-address, jobs, lld, load, remote-cache, remote-cache-write, rocm-path, timeout, verbose.",
         ),
         ({"archs": ""}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": [" ", ","]}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
@@ -317,6 +344,15 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"timeout": "x"}, f'-C timeout: found "x"\n    -> write {SECONDS}'),
         ({"timeout": "nan"}, f'-C timeout: found "nan"\n    -> write {SECONDS}'),
         ({"timeout": "1e300"}, f'-C timeout: found "1e300"\n    -> write {SECONDS}'),
+        (
+            {"remote-cache": "me:secret@host"},
+            (
+                "-C remote-cache: found no URL that names can be added to\n"
+                '    -> write one without ?, # and globs, such as "s3://bucket/prefix"'
+            ),
+        ),
+        ({"remote-cache": ["s3://a", "s3://b"]}, "-C remote-cache: given 2 times with different values\n    -> give it once"),
+        ({"executor": "ray"}, '-C executor: found "ray"\n    -> write "local" or "dask"'),
         ({"load": "eager"}, '-C load: found "eager"\n    -> write "import" or "lazy"'),
         ({"verbose": "2"}, '-C verbose: found "2"\n    -> write true or false'),
         ({"lld": ""}, '-C lld: found ""\n    -> write a path'),

@@ -50,6 +50,10 @@ def test_everything(tmp_path: Path) -> None:
         cache = false
         cache-dir = "kept"
         cache-size = "1.5 MB"
+        remote-cache = "s3://key:secret@bucket/prefix"
+        remote-cache-write = true
+        executor = "local"
+        executor-address = "tcp://10.0.0.1:8786"
         allow-empty = true
         kernels-from = "pkg.declarations:kernels"
         [tool.flydsl-build.options]
@@ -102,6 +106,10 @@ def test_everything(tmp_path: Path) -> None:
         cache=False,
         cache_dir=tmp_path / "kept",
         cache_size=1_500_000,
+        remote_cache="s3://key:secret@bucket/prefix",
+        remote_cache_write=True,
+        executor="local",
+        executor_address="tcp://10.0.0.1:8786",
         allow_empty=True,
         kernels_from="pkg.declarations:kernels",
         options=CompileOptions(
@@ -182,9 +190,17 @@ def test_all_overrides(tmp_path: Path) -> None:
         "FLYDSL_BUILD_ROCM_PATH": "/rocm",
         "FLYDSL_BUILD_VERBOSE": "Yes",
         "FLYDSL_BUILD_DUMP_IR": "/tmp/ir",
+        "FLYDSL_BUILD_REMOTE_CACHE": "file:///mnt/cache",
+        "FLYDSL_BUILD_REMOTE_CACHE_WRITE": "1",
+        "FLYDSL_BUILD_EXECUTOR": "dask",
+        "FLYDSL_BUILD_EXECUTOR_ADDRESS": "tcp://a:1",
         "FLYDSL_BUILD_LOAD": "lazy",
         "FLYDSL_BUILD_AXIS_NIC": "mlx5",
     }
+    by_env = read(tmp_path, table, None, {name: text for name, text in environ.items() if name != "FLYDSL_BUILD_DUMP_IR"})
+    assert (by_env.remote_cache, by_env.remote_cache_write) == ("file:///mnt/cache", True)
+    assert (by_env.executor, by_env.executor_address) == ("dask", "tcp://a:1")
+    environ["FLYDSL_BUILD_EXECUTOR"] = "local"
     by_env = read(tmp_path, table, None, environ)
     assert (by_env.jobs, by_env.timeout, by_env.verbose, by_env.load) == (4, 2.5, True, "import")
     assert (by_env.lld, by_env.rocm_path, by_env.dump_ir) == (Path("/usr/bin/ld.lld"), Path("/rocm"), Path("/tmp/ir"))
@@ -194,10 +210,15 @@ def test_all_overrides(tmp_path: Path) -> None:
         "load": "lazy",
         "verbose": "off",
         "dump-ir": "ir",
+        "remote-cache": "memory://x",
+        "remote-cache-write": "no",
+        "executor-address": "tcp://b:1",
         "lld": "l",
         "rocm-path": "r",
     }
     by_config = read(tmp_path, table, config, environ)
+    assert (by_config.remote_cache, by_config.remote_cache_write) == ("memory://x", False)
+    assert by_config.executor_address == "tcp://b:1"
     assert (by_config.jobs, by_config.timeout, by_config.verbose, by_config.load) == (5, 7.0, False, "lazy")
     assert (by_config.lld, by_config.rocm_path, by_config.dump_ir) == (tmp_path / "l", tmp_path / "r", tmp_path / "ir")
     assert read(tmp_path, table, {"verbose": ""}).verbose

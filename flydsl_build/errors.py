@@ -126,7 +126,7 @@ class FaultCollector:
 
 def did_you_mean(found: str, allowed: Sequence[str]) -> str:
     """Return `Did you mean "x"?` for the nearest allowed word, or the list of allowed words."""
-    near = difflib.get_close_matches(found, allowed, n=1, cutoff=0.6)
+    near = [word for word in allowed if word.casefold() == found.casefold()] or difflib.get_close_matches(found, allowed, n=1, cutoff=0.6)
     if near:
         return f'Did you mean "{near[0]}"?'
     return "Allowed: " + ", ".join(sorted(allowed)) + "." if allowed else ""

@@ -202,7 +202,8 @@ class Ops:
         if len(reasons) == 1:
             msg = f"{spelling}(): {reasons[0][1]}"
         else:
-            msg = f"{spelling}(): no specialization fits:" + "".join(f"\n    {name}: {reason}" for name, reason in reasons)
+            msg = f"{spelling}(): the arguments fit none of the {len(reasons)} specializations in this wheel:"
+            msg += "".join(f"\n  {name}: {reason}" for name, reason in reasons)
         raise TypeError(msg)
 
     def _reasons(self, entry: dict[str, Any], given: dict[str, Any]) -> Iterator[str]:
@@ -210,7 +211,7 @@ class Ops:
             built = plain_value(value)
             found = tuple(given[name]) if isinstance(given.get(name), list) else given.get(name)
             if name in given and found != built:
-                yield f"{name} is {found!r}, not {built!r}"
+                yield f"constexpr {name} is {found!r}, not {built!r}"
         for name, argument in entry["arguments"].items():
             tensor = given.get(name)
             if not isinstance(tensor, self._torch.Tensor):
@@ -224,4 +225,5 @@ class Ops:
                 what = f"the rank is {rank}, not {len(argument['shape'])}"
             else:
                 continue
-            yield f"argument {name} must be {spell_argument(argument)}, got {dtype} of rank {rank}: {what}"
+            shape = ", ".join(map(str, tensor.shape))
+            yield f"argument {name} must be {spell_argument(argument)}, got {dtype}[{shape}]: {what}"

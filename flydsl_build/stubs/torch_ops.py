@@ -27,6 +27,8 @@ __all__ = ["TorchOps", "render_torch_ops"]
 
 # Names that the template uses inside of the functions that have the author's parameters.
 _TAKEN: Final = frozenset({"_found", "_kernel", "_kernels", "_launch", "_launcher", "_name", "_op", "_ops", "_stream", "_wrote"})
+# When torch.compile makes an op functional, it passes its arguments by keyword through functions that have parameters of these names.
+_TAKEN_BY_TORCH: Final = frozenset({"args", "cls", "ctx", "func", "interpreter", "kwargs", "mode", "op", "proxy", "self", "types"})
 _TAKEN_PREFIXES: Final = ("_made", "_make_", "_Returned_", "_torch", "_namedtuple", "_SimpleNamespace", "_type_name", "_Ops")
 _KEYWORDS: Final = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
 _PYTHON_TYPES: Final = {"Tensor": "_Tensor", "SymInt": "int", "Scalar": "int | float", "int[]": "list[int] | tuple[int, ...]"}
@@ -63,9 +65,8 @@ class _Argument:
         text = "_Type" if self.parameter.role == "type" else _PYTHON_TYPES.get(plain, plain)
         return f"{text} | None" if self.type.endswith("?") else text
 
-    def in_schema(self, position: int) -> str:
-        # torch's schemas have ASCII names; those of the Python functions stay as they are.
-        name = re.sub(r"[^A-Za-z0-9_]", "_", self.name) + ("" if self.name.isascii() else f"_{position}")
+    def in_schema(self, position: int, name: str) -> str:
+        """Return the argument as torch's schema language has it, under a name of that language."""
         return f"{self.type}(a{position}!) {name}" if self.written else f"{self.type} {name}"
 
     def to_op(self) -> str:
@@ -211,7 +212,7 @@ class _Module:
         self.has_types = self.has_types or any(one.parameter.role == "type" for one in arguments)
         tensor = next((one.name for one in arguments if one.type == "Tensor"), "None")
         inner = [one.name for one in arguments]
-        types = ", ".join(one.in_schema(position) for position, one in enumerate(arguments))
+        types = ", ".join(one.in_schema(n, name) for n, (one, name) in enumerate(zip(arguments, _schema_names(inner), strict=True)))
         maker = _Maker(
             name=f"_make_{function}",
             function=function,
@@ -374,6 +375,17 @@ def _argument(parameter: Parameter, members: Sequence[SpecializationEntry]) -> _
     return _Argument(parameter=parameter, type=kinds.pop(), written=any(parameter.name in (one.out or ()) for one in members))
 
 
+def _schema_names(names: Sequence[str]) -> list[str]:
+    """Return names that torch's schemas take, which are ASCII; those of the Python functions stay as they are."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        while plain in _TAKEN_BY_TORCH or plain in found or (plain != name and plain in names):
+            plain += "_"
+        found.append(plain)
+    return found
+
+
 def _type_of_argument(specialization: SpecializationEntry, name: str) -> str:
     match specialization.arguments[name]:
         case TensorType() | PointerType():
@@ -480,8 +492,14 @@ def _value_words(params: dict[str, PlainValue], own: Sequence[Parameter]) -> lis
     """Return what tells the ops of a factory apart: the parameters that are not left to their defaults."""
     defaults = {parameter.name: repr(parameter.default) for parameter in own if parameter.default is not NO_DEFAULT}
     shown = {name: value for name, value in params.items() if defaults.get(name) != repr(value)}
+    return [_word(name, value) for name, value in shown.items()]
+
+
+def _word(name: str, value: PlainValue) -> str:
+    if isinstance(value, tuple):
+        return name + "x".join(map(str, value))
     # A dtype needs no name.
-    return [value if isinstance(value, str) and value[:1].isalpha() else f"{name}{value}" for name, value in shown.items()]
+    return value if isinstance(value, str) and value[:1].isalpha() else f"{name}{value}"
 
 
 def _key(own: Sequence[Parameter], texts: dict[str, str]) -> str:

@@ -39,6 +39,7 @@ space.halve
             argument   X = f32[L]
             argument   n = i32
             argument   stream = stream
+            out        X
             slot       data of X, 8 bytes, aligned to 8
             slot       layout of X, 4 bytes, aligned to 1, extents [0] of 32 bits, strides [] of 64 bits
             slot       scalar of n, 4 bytes, aligned to 4

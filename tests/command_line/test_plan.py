@@ -23,6 +23,7 @@ archs = ["gfx942", "gfx1100"]
 [tool.flydsl-build.kernels."pkg.norm:build"]
 params = { N = [128, 256], dtype = ["f32"] }
 args = { X = "{dtype}[M, N]", rows = "i32" }
+out = ["X"]
 
 [tool.flydsl-build.kernels."pkg.add:add"]
 args = { A = "f32[ M,N ]" }
@@ -65,6 +66,7 @@ def test_json_and_config_settings(call: Any, project: Path) -> None:
                 "params": {"N": size, "dtype": "f32"},
                 "constexpr": {},
                 "args": {"X": "f32[M, N]", "rows": "i32"},
+                "out": ["X"],
                 "options": {},
             }
             for size in (128, 256)

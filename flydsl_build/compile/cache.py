@@ -99,7 +99,8 @@ class BuildCache:
             if data is None or os.sep in name:
                 return None
             Path(job.output, name).write_bytes(data)
-        return store_result(job, packed, cached=True, digest=_digest(found["result"], found["files"]))
+        digest = _digest(found["result"], found["files"])
+        return store_result(job, packed, cached=True, digest=digest, dependencies=found["dependencies"])
 
     def store(self, job: Job, result: dict[str, Any], dependencies: Mapping[str, str | None] | None) -> StoredResult:
         """Keep a fresh result.
@@ -122,7 +123,7 @@ class BuildCache:
             digest = _digest(entry["result"], files)
             if dependencies is not None:
                 self._add("requests", self._request(job), entry)
-        return store_result(job, packed, cached=False, digest=digest)
+        return store_result(job, packed, cached=False, digest=digest, dependencies=dependencies)
 
     def try_lock(self, job: Job) -> Lock | None:
         """Return the right to compile the job; None if another build is at it."""

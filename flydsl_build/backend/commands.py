@@ -7,7 +7,6 @@ hook of this back end is running.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,12 +42,13 @@ class BuildFlydsl(Command):
         self.set_undefined_options("build_py", ("build_lib", "build_lib"))
 
     def run(self) -> None:
-        """Compile, verify, write stubs; in an editable install, say that FlyDSL's JIT serves the kernels."""
+        """Compile, verify, write stubs; in an editable install, say where the sources are: the hook compiles them afterwards."""
         running = session.current()
         if running is None:
             return
+        roots = _package_roots(self.distribution, running.project)
         if running.editable or self.editable_mode:
-            sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
+            running.layout = session.Layout(package_roots=roots, top_levels=_top_levels(self.distribution))
             return
         from flydsl_build.backend.pipeline import Project, build_kernels
 
@@ -58,10 +58,11 @@ class BuildFlydsl(Command):
             root=running.project,
             name=metadata.get_name(),
             version=metadata.get_version(),
-            package_roots=_package_roots(self.distribution, running.project),
+            package_roots=roots,
             build_lib=Path(self.build_lib),
+            sources=(Path(self.build_lib),),
         )
-        self._outputs = build_kernels(running.settings, project)
+        self._outputs = list(build_kernels(running.settings, project).files)
 
     def get_outputs(self) -> list[str]:
         """Return the files written into the build folder."""
@@ -96,6 +97,11 @@ def _package_roots(distribution: Distribution, project: Path) -> tuple[str, ...]
             )
         roots.append(path.parents[len(parts) - 1])
     return tuple(dict.fromkeys(str(one.resolve()) for one in roots))
+
+
+def _top_levels(distribution: Distribution) -> frozenset[str]:
+    packages = [*(distribution.packages or ()), *(distribution.py_modules or ())]
+    return frozenset(name.partition(".")[0] for name in packages)
 
 
 def _with_kernels(build: type[Any]) -> type[Any]:

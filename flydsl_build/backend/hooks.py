@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from flydsl_build.backend.termination import cleaning_up_when_terminated
 from flydsl_build.compile.remote_cache import fsspec_requirement
 from flydsl_build.compile.toolchain import linker_is_present
 from flydsl_build.config.settings import read_settings, setuptools_settings
+from flydsl_build.config.sources import given_settings
 from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
@@ -61,6 +63,11 @@ def _settings(config_settings: Any, *, need_archs: bool = True) -> Settings:
     return read_settings(Path.cwd(), config_settings, os.environ, need_archs=need_archs)
 
 
+def _editable_settings(config_settings: Any) -> Settings:
+    settings = _settings(config_settings, need_archs=False)
+    return _settings(config_settings) if settings.editable == "aot" else settings
+
+
 def _require_folder(folder: str) -> None:
     """Refuse a folder that the wheel cannot be written to, before all the work."""
     try:
@@ -93,18 +100,23 @@ def _requires(hook: str, config_settings: Any, own: list[str]) -> list[str]:
     return [SETUPTOOLS, *own, *base]
 
 
+def _needs_of(settings: Settings) -> list[str]:
+    """Return what compiling kernels needs."""
+    own = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
+    if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
+        own.append(ZIGLANG)
+    if settings.cache and settings.remote_cache is not None:
+        own.append(fsspec_requirement(settings.remote_cache))
+    if settings.executor == "dask":
+        own.append(DISTRIBUTED)
+    return own
+
+
 def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
     with _faults_in_words():
         settings = _settings(config_settings)
-        own = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
-        if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
-            own.append(ZIGLANG)
-        if settings.cache and settings.remote_cache is not None:
-            own.append(fsspec_requirement(settings.remote_cache))
-        if settings.executor == "dask":
-            own.append(DISTRIBUTED)
-        return _requires("get_requires_for_build_wheel", config_settings, own)
+        return _requires("get_requires_for_build_wheel", config_settings, _needs_of(settings))
 
 
 def get_requires_for_build_sdist(config_settings: Any) -> list[str]:
@@ -114,7 +126,10 @@ def get_requires_for_build_sdist(config_settings: Any) -> list[str]:
 
 def get_requires_for_build_editable(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
-    return _requires("get_requires_for_build_editable", config_settings, [])
+    with _faults_in_words():
+        settings = _editable_settings(config_settings)
+        own = _needs_of(settings) if settings.editable == "aot" else []
+        return _requires("get_requires_for_build_editable", config_settings, own)
 
 
 def _metadata(hook: str, metadata_directory: str, config_settings: Any) -> str:
@@ -170,9 +185,20 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
     """See `flydsl_build.backend`."""
     from flydsl_build.backend import session, wheel_file
 
-    with _faults_in_words():
-        settings = _settings(config_settings, need_archs=False)
+    with _faults_in_words(), tempfile.TemporaryDirectory(prefix="flydsl-build-") as temporary:
+        settings = _editable_settings(config_settings)
         wheel_file.timestamp(os.environ)
-        with session.active(session.Session(settings=settings, project=Path.cwd(), editable=True)):
-            name: str = _setuptools().build_editable(wheel_directory, setuptools_settings(config_settings), metadata_directory)
+        _require_folder(wheel_directory)
+        running = session.Session(settings=settings, project=Path.cwd(), editable=True)
+        with session.active(running):
+            name: str = _setuptools().build_editable(temporary, setuptools_settings(config_settings), metadata_directory)
+        wheel = Path(temporary, name)
+        if running.layout is not None and settings.editable == "aot":
+            from flydsl_build.backend.editable import add_kernels
+
+            add_kernels(wheel, settings, running.layout, given_settings(config_settings, os.environ))
+        elif running.layout is not None:
+            sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
+        wheel_file.normalize(wheel, os.environ)
+        shutil.move(wheel, Path(wheel_directory, name))
         return name

@@ -8,7 +8,12 @@ distributions, so it is passed over; a module in none gets a folder `_flydsl_<na
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 __all__ = ["Placement", "place_module"]
 
@@ -66,21 +71,25 @@ class Placement:
         return str(PurePosixPath(*[".."] * up, below))
 
 
-def place_module(module: str, build_lib: Path) -> Placement | None:
-    """Return where the artefacts of `module` go, or None if the build folder does not have the module."""
+def place_module(module: str, folders: Sequence[Path]) -> Placement | None:
+    """Return where the artefacts of `module` go, or None if none of the folders, laid out like the wheel, has the module."""
+
+    def is_there(path: PurePosixPath) -> bool:
+        return any((folder / path).is_file() for folder in folders)
+
     parts = module.split(".")
     source = PurePosixPath(*parts).with_suffix(".py")
     stem = parts[-1]
     packages = parts[:-1]
-    if not (build_lib / source).is_file():
+    if not is_there(source):
         source = PurePosixPath(*parts, "__init__.py")
         stem = "__init__"
         packages = parts
-        if not (build_lib / source).is_file():
+        if not is_there(source):
             return None
     for depth in range(1, len(packages) + 1):
         package = PurePosixPath(*packages[:depth])
-        if (build_lib / package / "__init__.py").is_file():
+        if is_there(package / "__init__.py"):
             anchor = package / "_flydsl"
             return Placement(module=module, source=source, anchor=anchor, folder=anchor.joinpath(*packages[depth:]), stem=stem)
     anchor = PurePosixPath(*packages, f"_flydsl_{stem}")

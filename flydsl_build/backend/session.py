@@ -13,16 +13,39 @@ if TYPE_CHECKING:
 
     from flydsl_build.config.settings import Settings
 
-__all__ = ["Session", "active", "current"]
+__all__ = ["Layout", "Session", "active", "current"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """What an editable install makes importable.
+
+    Parameters
+    ----------
+    package_roots
+        Folders to import the author's packages from.
+    top_levels
+        Names of the packages and modules at the top.
+    """
+
+    package_roots: tuple[str, ...]
+    top_levels: frozenset[str]
+
+
+@dataclass(kw_only=True, slots=True)
 class Session:
-    """One call of a build hook."""
+    """One call of a build hook.
+
+    Parameters
+    ----------
+    layout
+        Where the project's packages are; known once the `build_flydsl` command has run.
+    """
 
     settings: Settings
     project: Path
     editable: bool
+    layout: Layout | None = None
 
 
 _current: Session | None = None

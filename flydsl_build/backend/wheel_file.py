@@ -6,6 +6,11 @@ setuptools takes times from SOURCE_DATE_EPOCH, but permissions from the files, s
 
 from __future__ import annotations
 
+import base64
+import csv
+import email.parser
+import hashlib
+import io
 import re
 import stat
 import time
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["normalize", "timestamp"]
+__all__ = ["add_members", "metadata_of", "normalize", "record_line", "timestamp"]
 
 # The earliest time a zip file can hold.
 _ZIP_EPOCH = 315532800
@@ -75,3 +80,36 @@ def normalize(path: Path, environ: Mapping[str, str]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def record_line(name: str, data: bytes) -> str:
+    """Return the line of a file in RECORD: https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow([name, f"sha256={digest}", len(data)])
+    return line.getvalue()
+
+
+def add_members(path: Path, files: Mapping[str, bytes]) -> None:
+    """Add files to the wheel at `path`, and to its RECORD."""
+    temporary = path.with_suffix(".whl.partial")
+    try:
+        with zipfile.ZipFile(path) as source, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as target:
+            for info in source.infolist():
+                data = source.read(info)
+                if info.filename.endswith(".dist-info/RECORD"):
+                    data = "".join(record_line(name, added) for name, added in files.items()).encode() + data
+                target.writestr(info, data)
+            for name, added in files.items():
+                target.writestr(name, added)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def metadata_of(path: Path) -> tuple[str, str]:
+    """Return the name and version of the distribution in a wheel."""
+    with zipfile.ZipFile(path) as archive:
+        (name,) = [one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
+        metadata = email.parser.BytesHeaderParser().parsebytes(archive.read(name))
+    return str(metadata["Name"]), str(metadata["Version"])

@@ -131,7 +131,7 @@ def _with_declarations(settings: Settings) -> Settings:
         settings.kernels_from, package_roots=roots, project=settings.project_dir, timeout=settings.timeout, cache=cache
     )
     cache.close()
-    return extend_with_declarations(settings, declared)
+    return extend_with_declarations(settings, declared.pairs)
 
 
 def _say(text: str) -> None:

@@ -108,7 +108,8 @@ class BuildCache:
             if data is None or os.sep in name:
                 return None
             Path(job.output, name).write_bytes(data)
-        return store_result(job, packed, cached=True, digest=_digest(found["result"], found["files"]))
+        digest = _digest(found["result"], found["files"])
+        return store_result(job, packed, cached=True, digest=digest, dependencies=found["dependencies"])
 
     def fetch(self, jobs: Mapping[int, Job]) -> Iterator[tuple[int, StoredResult]]:
         """Take results out of the remote cache, and keep them in the folder too; yield those that there are."""
@@ -138,7 +139,7 @@ class BuildCache:
                 self.folder.add_blob(data)
             if dependencies is not None:
                 self._add("requests", self._request(job), {"dependencies": dict(dependencies), "result": _digest_of(packed), "files": kept})
-        return store_result(job, packed, cached=cached, digest=digest)
+        return store_result(job, packed, cached=cached, digest=digest, dependencies=dependencies)
 
     def settle(self) -> None:
         """Wait until the remote cache has what was put there."""

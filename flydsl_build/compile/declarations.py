@@ -12,6 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,29 @@ if TYPE_CHECKING:
 
 from flydsl_build.compile.cache import BuildCache
 
-__all__ = ["collect_declarations", "main"]
+__all__ = ["Declarations", "collect_declarations", "main"]
 
 _PLACE = "tool.flydsl-build.kernels-from"
 
 
-def collect_declarations(reference: str, *, package_roots: Sequence[str], project: Path, timeout: float, cache: BuildCache) -> list[Any]:
-    """Return the `[key, table]` pairs that the function `reference` declares, as JSON values.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declarations:
+    """What an author's function declares.
+
+    Parameters
+    ----------
+    pairs
+        `[key, table]`, as JSON values.
+    dependencies
+        What they follow from, with fingerprints; None if that is not known.
+    """
+
+    pairs: list[Any]
+    dependencies: Mapping[str, str | None] | None
+
+
+def collect_declarations(reference: str, *, package_roots: Sequence[str], project: Path, timeout: float, cache: BuildCache) -> Declarations:
+    """Return what the function `reference` declares.
 
     Parameters
     ----------
@@ -47,8 +64,7 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     key = ("declarations", python_digest(project=project, package_roots=package_roots), reference)
     known = cache.recall(*key)
     if known is not None:
-        found: list[Any] = json.loads(known)
-        return found
+        return Declarations(**json.loads(known))
     here = str(Path(__file__).resolve().parents[2])
     code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.compile.declarations import main; sys.exit(main())"
     request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project)})
@@ -77,10 +93,9 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
         answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": done.stderr[-4000:]}
     if "fault" in answer:
         raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix="correct the function", detail=answer["detail"]))
-    pairs: list[Any] = answer["pairs"]
     if answer["dependencies"] is not None:
-        cache.remember(json.dumps(pairs).encode(), *key, dependencies=answer["dependencies"])
-    return pairs
+        cache.remember(json.dumps(answer).encode(), *key, dependencies=answer["dependencies"])
+    return Declarations(**answer)
 
 
 def main() -> int:

@@ -32,6 +32,8 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     result = {name: value for name, value in environ.items() if not is_scrubbed(name)}
     result["PYTHONDONTWRITEBYTECODE"] = "1"
     result["PYTHONHASHSEED"] = "0"
+    # An earlier editable install would serve stubs in the place of the sources that are to be compiled.
+    result["FLYDSL_BUILD_EDITABLE"] = "jit"
     return result
 
 

@@ -31,6 +31,8 @@ class StoredResult:
         Whether it was made by an earlier build, or by another one.
     digest
         Of the description and the code; empty without a cache.
+    dependencies
+        What the result depends on besides the job, with fingerprints; None if that is not known.
     """
 
     module: str
@@ -38,6 +40,7 @@ class StoredResult:
     folder: str
     cached: bool
     digest: str
+    dependencies: Mapping[str, str | None] | None
 
     @property
     def file(self) -> Path:
@@ -59,10 +62,12 @@ def pack_result(result: dict[str, Any]) -> bytes:
     return json.dumps({**result, "output": ""}, separators=(",", ":")).encode()
 
 
-def store_result(job: Job, packed: bytes, *, cached: bool, digest: str = "") -> StoredResult:
+def store_result(
+    job: Job, packed: bytes, *, cached: bool, digest: str = "", dependencies: Mapping[str, str | None] | None = None
+) -> StoredResult:
     """Write a packed result beside the code that the job made."""
     Path(job.output, _FILE).write_bytes(packed)
-    return StoredResult(module=job.module, target=job.target, folder=job.output, cached=cached, digest=digest)
+    return StoredResult(module=job.module, target=job.target, folder=job.output, cached=cached, digest=digest, dependencies=dependencies)
 
 
 def files_of(result: dict[str, Any]) -> Iterator[str]:

@@ -183,6 +183,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found: dict[str, Any] = {
         "archs": archs,
         "load": reader.choice("load", ("import", "lazy")),
+        "editable": reader.choice("editable", ("aot", "jit")),
         "timeout": reader.seconds("timeout"),
         "jobs": reader.integer("jobs", 1),
         "lld": reader.string("lld"),

@@ -24,6 +24,7 @@ __all__ = [
     "SIZE_FIX",
     "URL_FAULT",
     "Override",
+    "given_settings",
     "is_url",
     "read_overrides",
     "setuptools_settings",
@@ -37,7 +38,7 @@ _PREFIX = "flydsl-build."
 SETUPTOOLS_KEYS = ("--build-option", "--editable_mode", "--global-option", "--quiet", "editable-mode", "editable_mode", "quiet")
 """Config settings that setuptools' own back end or common front ends understand; they are none of our business."""
 
-RUNTIME_VARIABLES = ("FLYDSL_BUILD_LOAD",)
+RUNTIME_VARIABLES = ("FLYDSL_BUILD_EDITABLE_REBUILD", "FLYDSL_BUILD_LOAD")
 """Variables of the same prefix that installed packages read when they load, and the build does not."""
 
 _TRUE = ("1", "on", "true", "yes")
@@ -117,6 +118,15 @@ def setuptools_settings(config_settings: Mapping[str, object] | None) -> dict[st
     return {key: value for key, value in (config_settings or {}).items() if key in SETUPTOOLS_KEYS}
 
 
+def given_settings(config_settings: Mapping[str, object] | None, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return what is given outside of the table, by environment variables too, as config settings of a later build."""
+    keys = [key for key in keys_of(Settings).values() if key.config]
+    found: dict[str, object] = {key.config: environ[key.env] for key in keys if environ.get(key.env, "").strip()}
+    theirs = setuptools_settings(config_settings)
+    found.update((key.removeprefix(_PREFIX), value) for key, value in (config_settings or {}).items() if key not in theirs)
+    return found
+
+
 def _texts(value: object, where: str, faults: FaultCollector) -> list[str] | None:
     """Return the text of a config setting, once for each time it was given."""
     if isinstance(value, bool):
@@ -172,6 +182,10 @@ def _seconds(text: str) -> tuple[float | None, str]:
 
 def _load(text: str) -> tuple[str | None, str]:
     return (text if text in ("import", "lazy") else None), '"import" or "lazy"'
+
+
+def _editable(text: str) -> tuple[str | None, str]:
+    return (text if text in ("aot", "jit") else None), '"aot" or "jit"'
 
 
 def _path(text: str) -> tuple[str | None, str]:
@@ -230,6 +244,7 @@ _VALUES: dict[str, Any] = {
     "remote_cache": _url,
     "remote_cache_write": _boolean,
     "load": _load,
+    "editable": _editable,
     "timeout": _seconds,
     "jobs": _jobs,
     "lld": _path,

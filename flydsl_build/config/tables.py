@@ -52,6 +52,7 @@ _SIZE = TomlType(
 )
 _LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
 _EXECUTOR = TomlType(text='"local" or "dask"', schema={"enum": ["local", "dask"]})
+_EDITABLE = TomlType(text='"aot" or "jit"', schema={"enum": ["aot", "jit"]})
 _TABLE_OR_TABLES = TomlType(
     text="table or list of tables",
     schema={"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
@@ -321,6 +322,12 @@ class Settings:
 
     load: Literal["import", "lazy"] = field(default="import", metadata=toml_key("load", _LOAD, default='"import"', config="load"))
     """When a module of the wheel loads its code objects and runs its init functions: at import, or at the first call."""
+
+    editable: Literal["aot", "jit"] = field(
+        default="aot", metadata=toml_key("editable", _EDITABLE, default='"aot"', config="editable", env="FLYDSL_BUILD_EDITABLE")
+    )
+    """What an editable install serves: stubs with kernels that are compiled ahead of time, and again when their sources changed; or the
+    FlyDSL source."""
 
     timeout: float = field(
         default=3600.0, metadata=toml_key("timeout", NUMBER, default="3600", config="timeout", env="FLYDSL_BUILD_TIMEOUT")

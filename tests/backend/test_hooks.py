@@ -48,7 +48,7 @@ def test_requirements(tiny: Path, tmp_path: Path, hidden: list[str]) -> None:
     linker(tmp_path / "bin", "LLD 19.1.7 (compatible with GNU linkers)")
     env = {"PATH": str(tmp_path / "bin")}
     answers = {hook: call_hook(tiny, hook, None, hidden=hidden, env=env) for hook in REQUIRES}
-    assert {hook: answer.value for hook, answer in answers.items()} == dict(zip(REQUIRES, [BUILD, [SETUPTOOLS], [SETUPTOOLS]], strict=True))
+    assert {hook: answer.value for hook, answer in answers.items()} == dict(zip(REQUIRES, [BUILD, [SETUPTOOLS], BUILD], strict=True))
     for answer in answers.values():
         assert not {"flydsl", "jinja2", "torch"} & answer.imported
         # Asked for its version, no more.
@@ -124,44 +124,6 @@ def test_prepared_metadata_may_be_handed_back(tiny: Path, tmp_path: Path, tiny_w
     assert other.read_bytes() == tiny_wheel.read_bytes()
     workers = [command for command in answer.spawned if "flydsl_build.compile.worker" in command[-1]]
     assert len(workers) == 1
-
-
-# --- editable -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layout", ["flat", "src"])
-def test_editable_leaves_the_sources(tiny: Path, tmp_path: Path, layout: str) -> None:
-    root = tiny
-    if layout == "src":
-        root = tiny / "src"
-        root.mkdir()
-        (tiny / "tiny_kernels").rename(root / "tiny_kernels")
-        settings = tiny / "pyproject.toml"
-        settings.write_text(settings.read_text().replace("[tool.setuptools]", '[tool.setuptools]\npackage-dir = { "" = "src" }'))
-    before = files(tiny)
-    dist = tmp_path / "dist"
-    dist.mkdir()
-    answer = call_hook(tiny, "build_editable", dist, None, None, hidden=["flydsl", "jinja2"])
-    assert answer.value == "tiny_kernels-1.0-0.editable-py3-none-any.whl"
-    lines = [line for line in answer.output.splitlines() if line.startswith("flydsl-build:")]
-    assert lines == ["flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them"]
-    assert answer.spawned == []
-    assert files(tiny) == before
-    content = members(dist / answer.value)
-    assert not [name for name in content if "_flydsl" in name or name.endswith("negate.py")]
-    where = b"".join(data for name, data in content.items() if name.endswith((".pth", ".py"))).decode()
-    assert str(root) in where
-
-
-def test_editable_install_imports_the_source(tiny: Path, tmp_path: Path) -> None:
-    answer = call_hook(tiny, "build_editable", tmp_path, None, None)
-    site = unpack(tmp_path / "site", tmp_path / answer.value)
-    script = """
-import importlib.util, site
-site.addsitedir(argument)
-print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
-"""
-    assert run_script(script, argument=str(site)) == str(tiny / "tiny_kernels" / "negate.py")
 
 
 # --- settings -----------------------------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ MINIMAL = ARCHS + K
 WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
-    "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, env, executor, executor-address, externs, jobs, kernels, "
-    "kernels-from, lld, load, options, remote-cache, remote-cache-write, rocm-path, timeout, torch-ops, verbose."
+    "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, editable, env, executor, executor-address, externs, jobs, "
+    "kernels, kernels-from, lld, load, options, remote-cache, remote-cache-write, rocm-path, timeout, torch-ops, verbose."
 )
 
 
@@ -327,7 +327,7 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"dump_ir": "x"}, '-C dump_ir: unknown config setting\n    -> Did you mean "dump-ir"?'),
         (
             {"zzz": ""},
-            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, executor, executor-address, jobs, lld, load, remote-cache, remote-cache-write, rocm-path, timeout, verbose.",
+            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, editable, executor, executor-address, jobs, lld, load, remote-cache, remote-cache-write, rocm-path, timeout, verbose.",
         ),
         ({"archs": ""}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": [" ", ","]}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),

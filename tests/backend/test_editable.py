@@ -1,0 +1,528 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Editable installs: stubs of compiled kernels in the place of the sources, and kernels that follow the sources."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_end import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
+
+from flydsl_build.compile.dependencies import Fingerprints
+from flydsl_build.editable.freshness import Freshness
+
+HOOK = ["__init__.py", "facts.json", "freshness.py", "installation.py"]
+
+# `find_spec` first: the origin of what is served, whatever happens when it runs.
+IMPORT = """
+import site, warnings, importlib, importlib.util, io, contextlib
+sys.modules.update(dict.fromkeys(argument.get("hidden", ())))
+site.addsitedir(argument["site"])
+spawned = []
+sys.addaudithook(lambda event, facts: spawned.append(1) if event == "subprocess.Popen" else None)
+answer = {"origin": {}, "bundle": {}}
+with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stderr(io.StringIO()) as stderr:
+    warnings.simplefilter("always")
+    for name in argument["modules"]:
+        try:
+            exec(compile(f"import {name}", "importing.py", "exec"), {})
+            module = sys.modules[name]
+        except ImportError as error:
+            answer["error"] = str(error)
+            continue
+        answer["origin"][name] = module.__file__
+        if hasattr(module, "__flydsl__"):
+            units = module.__flydsl__.manifest["units"]
+            answer["bundle"][name] = [one["sha256"] for unit in units for one in unit["code_objects"].values()]
+answer["warnings"] = [str(one.message) for one in caught]
+answer["warned in"] = [one.filename for one in caught]
+answer["lines"] = stderr.getvalue().splitlines()
+answer["spawned"] = len(spawned)
+answer["imported"] = sorted({name.partition(".")[0] for name in sys.modules})
+print(json.dumps(answer))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Editable:
+    """A project that is installed editably, in a folder of its own."""
+
+    project: Path
+    site: Path
+    cache: Path
+
+    @property
+    def folder(self) -> Path:
+        (folder,) = [path for path in (self.project / "build" / "flydsl-editable").iterdir() if path.is_dir()]
+        return folder
+
+    def state(self) -> Any:
+        return json.loads((self.folder / "state.json").read_text())
+
+    def run(self, *modules: str, script: str = IMPORT, hidden: tuple[str, ...] = (), **options: Any) -> Any:
+        argument = {"site": str(self.site), "modules": modules, "hidden": hidden}
+        # The working folder, which may be the source tree, is not on the path: what is installed compiles.
+        environ = {"FLYDSL_BUILD_CACHE_DIR": str(self.cache), "PYTHONSAFEPATH": "1", **options}
+        environ.setdefault("FLYDSL_BUILD_LOAD", "lazy")
+        return run_script(script, argument=argument, **environ)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.project / name
+        text = path.read_text()
+        assert text.count(old) == 1, text
+        path.write_text(text.replace(old, new))
+
+
+def install(package: str | Path, folder: Path, *, config: dict[str, str] | None = None, cache: Path | None = None, **env: str) -> Editable:
+    project = copy_project(PACKAGES / package, folder / "project") if isinstance(package, str) else package
+    dist = folder / "dist"
+    dist.mkdir()
+    environ = {"FLYDSL_BUILD_CACHE_DIR": str(cache or folder / "cache"), "FLYDSL_BUILD_CACHE": "true", **env}
+    answer = call_hook(project, "build_editable", dist, config, None, env=environ)
+    return Editable(project=project, site=unpack(folder / "site", dist / answer.value), cache=cache or folder / "cache")
+
+
+@pytest.fixture(scope="session")
+def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that the tests of this file fill together."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, warm_cache: Path) -> Editable:
+    """The tiny project."""
+    return install("tiny", tmp_path, cache=warm_cache)
+
+
+NEGATE = "tiny_kernels.negate"
+SOURCE = "tiny_kernels/negate.py"
+
+
+# --- what is installed -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_wheel_has_the_hook(tiny: Editable) -> None:
+    (wheel,) = (tiny.site.parent / "dist").iterdir()
+    assert wheel.name == "tiny_kernels-1.0-0.editable-py3-none-any.whl"
+    content = members(wheel)
+    ours = [name for name in content if "flydsl" in name]
+    assert ours == sorted(["_editable_flydsl_tiny_kernels.pth", *(f"_editable_flydsl_tiny_kernels/{name}" for name in HOOK)])
+    assert not [name for name in content if name.startswith("tiny_kernels/")]
+    assert content["_editable_flydsl_tiny_kernels.pth"].decode() == (
+        "import _editable_flydsl_tiny_kernels; _editable_flydsl_tiny_kernels.install('tiny_kernels')\n"
+    )
+    rows = {row[0]: row[1:] for row in csv.reader(content["tiny_kernels-1.0.dist-info/RECORD"].decode().splitlines())}
+    assert set(rows) == set(content)
+    for name in ours:
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content[name]).digest()).decode().rstrip("=")
+        assert rows[name] == [f"sha256={digest}", str(len(content[name]))]
+
+
+def test_a_declared_module_is_its_stub(tiny: Editable, hip_library: Path) -> None:
+    answer = tiny.run(NEGATE, "tiny_kernels")
+    generation = tiny.folder / tiny.state()["modules"][NEGATE]["generation"]
+    assert answer["origin"] == {NEGATE: str(generation / SOURCE), "tiny_kernels": str(tiny.project / "tiny_kernels" / "__init__.py")}
+    assert (answer["lines"], answer["warnings"], answer["spawned"]) == ([], [], 0)
+    assert not {"flydsl", "flydsl_build"} & set(answer["imported"])
+    script = """
+import site, numpy, fake_hip
+site.addsitedir(argument["site"])
+from tiny_kernels.negate import negate
+negate(numpy.zeros(7, "f4"), 5)
+print(json.dumps([event["kernel"] for event in fake_hip.FakeHip("libamdhip64.so.7").events("launch")]))
+"""
+    launches = run_script(script, argument={"site": str(tiny.site)}, hip=hip_library, targets="gfx942")
+    assert launches == ["negate_kernel_0"]
+
+
+def test_other_imports_do_not_touch_the_state(tiny: Editable) -> None:
+    script = """
+import site
+site.addsitedir(argument["site"])
+import decimal
+hook = sys.modules["_editable_flydsl_tiny_kernels"]
+print(json.dumps([hook.__name__ + ".installation" in sys.modules, "json" in dir(hook)]))
+"""
+    assert tiny.run(script=script) == [False, False]
+
+
+@pytest.mark.parametrize("value", ["jit"])
+def test_the_environment_asks_for_the_source(tiny: Editable, value: str) -> None:
+    script = """
+import site, importlib.util
+site.addsitedir(argument["site"])
+print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
+"""
+    assert tiny.run(script=script, FLYDSL_BUILD_EDITABLE=value) == str(tiny.project / SOURCE)
+
+
+@pytest.mark.parametrize("by", ["table", "-C", "environment"])
+def test_jit_leaves_the_sources(by: str, tmp_path: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "project")
+    settings = project / "pyproject.toml"
+    text = settings.read_text().replace('archs = ["gfx942"]\n', "")
+    settings.write_text(text.replace("[tool.flydsl-build]", '[tool.flydsl-build]\neditable = "jit"') if by == "table" else text)
+    config = {"editable": "jit"} if by == "-C" else {}
+    env = {"FLYDSL_BUILD_EDITABLE": "jit"} if by == "environment" else {}
+    assert call_hook(project, "get_requires_for_build_editable", config, env=env).value == ["setuptools>=77"]
+    answer = call_hook(project, "build_editable", tmp_path, config, None, hidden=["flydsl", "jinja2"], env=env)
+    lines = [line for line in answer.output.splitlines() if line.startswith("flydsl-build:")]
+    assert lines == ["flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them"]
+    assert answer.spawned == []
+    assert not [name for name in members(tmp_path / answer.value) if "flydsl" in name]
+    assert not (project / "build").exists()
+
+
+def test_without_targets_nothing_is_installed(tmp_path: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "project")
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('archs = ["gfx942"]\n', ""))
+    answer = call_hook(project, "build_editable", tmp_path, None, None, ok=False)
+    assert "Traceback" not in answer.output
+    assert "FLYDSL_BUILD_ARCHS" in answer.output
+    assert list(tmp_path.glob("*.whl")) == []
+    installed = install(project, tmp_path, config={"archs": "gfx1100"})
+    assert list(installed.run(NEGATE)["bundle"]) == [NEGATE]
+    # What was given once holds when it is compiled again.
+    installed.edit(SOURCE, "-X[index]", "X[index] * 2.0")
+    assert installed.run(NEGATE)["lines"] == [f"flydsl-build: {NEGATE}: {SOURCE} changed; compiling it"]
+    stub = (installed.folder / installed.state()["modules"][NEGATE]["generation"] / SOURCE).read_text()
+    assert '"gfx1100"' in stub
+
+
+def test_a_kernel_that_does_not_compile_installs_nothing(tmp_path: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "project")
+    path = project / SOURCE
+    path.write_text(path.read_text().replace("-X[index]", "-Y[index]"))
+    answer = call_hook(project, "build_editable", tmp_path, None, None, ok=False)
+    assert "flydsl-build: compile failed:" in answer.output
+    assert "Traceback" not in answer.output
+    assert list(tmp_path.glob("*.whl")) == []
+    (folder,) = [one for one in (project / "build" / "flydsl-editable").iterdir() if one.is_dir()]
+    assert sorted(one.name for one in folder.iterdir()) == ["lock"]
+
+
+# --- changes -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_source_is_compiled_at_import(tiny: Editable) -> None:
+    before = tiny.run(NEGATE)
+    tiny.edit(SOURCE, "-X[index]", "X[index] * 3.0")
+    answer = tiny.run(NEGATE)
+    assert answer["lines"] == [f"flydsl-build: {NEGATE}: {SOURCE} changed; compiling it"]
+    assert answer["bundle"] != before["bundle"]
+    again = tiny.run(NEGATE)
+    assert (again["lines"], again["spawned"], again["bundle"]) == ([], 0, answer["bundle"])
+    # A file that is only touched is read, and nothing else happens.
+    (tiny.project / SOURCE).touch()
+    assert tiny.run(NEGATE)["lines"] == []
+    # Of the generations, the one in use is left when the next is made.
+    tiny.edit(SOURCE, "X[index] * 3.0", "X[index] * 4.0")
+    assert tiny.run(NEGATE)["lines"] == answer["lines"]
+    tiny.edit(SOURCE, "X[index] * 4.0", "-X[index]")
+    assert tiny.run(NEGATE)["bundle"] == before["bundle"]
+    assert len(list(tiny.folder.glob("g-*"))) == 2
+
+
+def test_only_what_changed_is_compiled(tmp_path: Path) -> None:
+    two = install("two", tmp_path, FLYDSL_BUILD_CACHE="false")
+    first, second = "two_kernels.first", "two_kernels.second"
+    before = {name: one["generation"] for name, one in two.state()["modules"].items()}
+    assert set(before) == {first, second}
+    two.edit("two_kernels/second.py", "shift(X[index])", "shift(X[index] * 2.0)")
+    answer = two.run(first, second)
+    assert answer["lines"] == [f"flydsl-build: {second}: two_kernels/second.py changed; compiling it"]
+    after = {name: one["generation"] for name, one in two.state()["modules"].items()}
+    assert after[first] == before[first]
+    assert after[second] != before[second]
+    # A file that one of them reads when it is imported.
+    path = two.project / "two_kernels" / "data" / "factor.json"
+    path.write_text(json.dumps({"factor": 17}))
+    assert two.run(first, second)["lines"] == [f"flydsl-build: {first}: two_kernels/data/factor.json changed; compiling it"]
+
+
+def test_the_table_is_a_source_too(tiny: Editable) -> None:
+    settings = tiny.project / "pyproject.toml"
+    text = settings.read_text()
+    settings.write_text(text + "\n[tool.other]\nx = 1\n")
+    assert tiny.run(NEGATE)["lines"] == []
+    settings.write_text(text.replace('"f32[L]"', '"f32[L]@16"'))
+    assert tiny.run(NEGATE)["lines"] == [f"flydsl-build: {NEGATE}: [tool.flydsl-build] changed; compiling it"]
+    # Another module is declared, and a moment later the first is not any more.
+    source = (tiny.project / SOURCE).read_text()
+    (tiny.project / "tiny_kernels" / "double.py").write_text(source.replace("negate", "double").replace("-X[index]", "X[index] * 2.0"))
+    settings.write_text(text.replace("tiny_kernels.negate:negate", "tiny_kernels.double:double"))
+    answer = tiny.run("tiny_kernels.double")
+    assert answer["lines"] == ["flydsl-build: tiny_kernels.double: it has not been compiled yet; compiling it"]
+    assert list(answer["bundle"]) == ["tiny_kernels.double"]
+    assert set(tiny.state()["modules"]) == {"tiny_kernels.double"}
+    script = """
+import site, importlib.util
+site.addsitedir(argument["site"])
+print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
+"""
+    assert tiny.run(script=script) == str(tiny.project / SOURCE)
+
+
+def test_a_declaration_that_is_gone(tmp_path: Path, warm_cache: Path) -> None:
+    two = install("two", tmp_path, cache=warm_cache)
+    settings = two.project / "pyproject.toml"
+    text = settings.read_text()
+    start = text.index('[tool.flydsl-build.kernels."two_kernels.second')
+    end = text.find("\n[", start + 1)
+    settings.write_text(text[:start] + (text[end:] if end >= 0 else ""))
+    script = """
+import site, importlib.util, io, contextlib
+site.addsitedir(argument["site"])
+with contextlib.redirect_stderr(io.StringIO()) as stderr:
+    origin = importlib.util.find_spec(argument["modules"][0]).origin
+print(json.dumps([origin, stderr.getvalue().splitlines()]))
+"""
+    origin, lines = two.run("two_kernels.second", script=script)
+    assert origin == str(two.project / "two_kernels" / "second.py")
+    assert lines == [
+        "flydsl-build: two_kernels.second: [tool.flydsl-build] changed; compiling it",
+        "flydsl-build: two_kernels.second has no kernels declared any more: its FlyDSL source is imported",
+    ]
+
+
+def test_a_variable_that_a_kernel_asks_for(tmp_path: Path, warm_cache: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "project")
+    path = project / SOURCE
+    path.write_text(path.read_text().replace("-X[index]", 'X[index] * float(__import__("os").environ.get("FACTOR", "5"))'))
+    installed = install(project, tmp_path, cache=warm_cache)
+    assert installed.run(NEGATE)["lines"] == []
+    answer = installed.run(NEGATE, FACTOR="7")
+    assert answer["lines"] == [f"flydsl-build: {NEGATE}: the environment variable FACTOR changed; compiling it"]
+    assert installed.run(NEGATE, FACTOR="7")["lines"] == []
+
+
+# --- what cannot be compiled -----------------------------------------------------------------------------------------------------------
+
+REMEDY = "pip install -e . --no-build-isolation makes them anew; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "env", "why"),
+    [
+        (("flydsl",), {}, "flydsl is not installed here"),
+        (("flydsl", "jinja2"), {}, "flydsl and jinja2 are not installed here"),
+        ((), {"FLYDSL_BUILD_EDITABLE_REBUILD": "0"}, "FLYDSL_BUILD_EDITABLE_REBUILD is 0"),
+        ((), {"FLYDSL_BUILD_LLD": "/no/such/lld"}, None),
+    ],
+)
+def test_stale_kernels_are_served_with_a_warning(tiny: Editable, hidden: tuple[str, ...], env: dict[str, str], why: str | None) -> None:
+    fresh = tiny.run(NEGATE, hidden=hidden, **env)
+    assert (fresh["warnings"], fresh["lines"]) == ([], [])
+    tiny.edit(SOURCE, "-X[index]", "X[index] * 6.0")
+    answer = tiny.run(NEGATE, hidden=hidden, **env)
+    assert answer["bundle"] == fresh["bundle"]
+    (text,) = answer["warnings"]
+    assert [Path(name).name for name in answer["warned in"]] == ["importing.py"]
+    assert text.startswith(f"{NEGATE}: the kernels are stale: {SOURCE} changed, and they cannot be compiled: {why or ''}")
+    assert text.endswith(f"\n    -> {REMEDY}")
+    if why is None:
+        assert "/no/such/lld" in text
+    shutil.rmtree(tiny.project / "build")
+    answer = tiny.run(NEGATE, hidden=hidden, **env)
+    assert answer["error"].startswith(f"{NEGATE}: it has not been compiled yet, and it cannot be compiled: {why or ''}")
+
+
+def test_an_error_of_the_authors_is_an_import_error(tiny: Editable) -> None:
+    before = tiny.run(NEGATE)
+    tiny.edit(SOURCE, "-X[index]", "-Y[index]")
+    answer = tiny.run(NEGATE)
+    assert answer["lines"] == [f"flydsl-build: {NEGATE}: {SOURCE} changed; compiling it"]
+    assert (answer["bundle"], answer["warnings"]) == ({}, [])
+    lines = answer["error"].splitlines()
+    assert lines[0].startswith(
+        f'{NEGATE}: {SOURCE} changed, and compiling it failed: tool.flydsl-build.kernels."{NEGATE}:negate", gfx942: '
+    )
+    assert any("name 'Y' is not defined" in line for line in lines)
+    assert lines[-1] == (
+        "    -> correct it; FLYDSL_BUILD_EDITABLE_REBUILD=0 imports the kernels as they were, FLYDSL_BUILD_EDITABLE=jit the FlyDSL source"
+    )
+    assert tiny.run(NEGATE, FLYDSL_BUILD_EDITABLE_REBUILD="0")["bundle"] == before["bundle"]
+    tiny.edit(SOURCE, "-Y[index]", "-X[index]")
+    assert tiny.run(NEGATE)["bundle"] == before["bundle"]
+
+
+def test_a_lost_build_folder_is_made_again(tiny: Editable) -> None:
+    before = tiny.run(NEGATE)
+    for damage in (lambda: shutil.rmtree(tiny.project / "build"), lambda: (tiny.folder / "state.json").write_text("{")):
+        damage()
+        answer = tiny.run(NEGATE)
+        assert answer["lines"] == [f"flydsl-build: {NEGATE}: it has not been compiled yet; compiling it"]
+        assert answer["bundle"] == before["bundle"]
+
+
+def test_a_project_that_is_gone_is_not_there(tiny: Editable) -> None:
+    shutil.rmtree(tiny.project)
+    assert "No module named 'tiny_kernels'" in tiny.run(NEGATE)["error"]
+
+
+def test_processes_that_import_at_once_compile_once(tiny: Editable, tmp_path: Path) -> None:
+    tiny.edit(SOURCE, "-X[index]", f"X[index] * {time.time_ns() % 1000}.5")
+    code = f"import site; site.addsitedir({str(tiny.site)!r}); import tiny_kernels.negate as m; print(m.__flydsl__.manifest['module'])"
+    environ = {**build_environment(tmp_path), "FLYDSL_BUILD_CACHE": "false", "FLYDSL_BUILD_LOAD": "lazy"}
+    some = [
+        subprocess.Popen([sys.executable, "-P", "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    outputs = [process.communicate() for process in some]
+    assert [out for out, _ in outputs] == [f"{NEGATE}\n"] * 4, outputs
+    assert "".join(err for _, err in outputs) == f"flydsl-build: {NEGATE}: {SOURCE} changed; compiling it\n"
+
+
+# --- layouts ---------------------------------------------------------------------------------------------------------------------------------
+
+LAUNCHERS = {
+    "top_kernels": "add_one",
+    "outer": "add_two",
+    "outer.inner.deep": "add_three",
+    "space.shared": "add_four",
+    "space.regular.own": "add_five",
+}
+
+
+@pytest.mark.parametrize(("layout", "mode"), [("flat", ""), ("flat", "strict"), ("src", "")])
+def test_layouts(layout: str, mode: str, tmp_path: Path, warm_cache: Path, hip_library: Path) -> None:
+    project = copy_project(PACKAGES / "layouts", tmp_path / "project")
+    (project / "outer" / "data.txt").write_text("of the package")
+    if layout == "src":
+        (project / "src").mkdir()
+        for name in ("outer", "space", "top_kernels.py"):
+            (project / name).rename(project / "src" / name)
+        settings = project / "pyproject.toml"
+        settings.write_text(settings.read_text().replace("[tool.setuptools]", '[tool.setuptools]\npackage-dir = { "" = "src" }'))
+    installed = install(project, tmp_path, cache=warm_cache, config={"editable_mode": mode} if mode else {})
+    script = """
+import site, importlib, importlib.resources, numpy, fake_hip
+site.addsitedir(argument["site"])
+for module, launcher in argument["modules"].items():
+    getattr(importlib.import_module(module), launcher)(numpy.zeros(7, "f4"), 5)
+hip = fake_hip.FakeHip("libamdhip64.so.7")
+print(json.dumps([
+    [event["kernel"] for event in hip.events("launch")],
+    importlib.resources.files("outer").joinpath("data.txt").read_text(),
+    sorted(name for name in sys.modules if name.endswith(".runtime")),
+]))
+"""
+    argument = {"site": str(installed.site), "modules": LAUNCHERS}
+    launches, data, runtimes = run_script(script, argument=argument, hip=hip_library, targets="gfx942")
+    assert launches == [f"{launcher}_kernel_0" for launcher in LAUNCHERS.values()]
+    assert data == "of the package"
+    assert runtimes == [
+        "_flydsl_top_kernels.runtime",
+        "outer._flydsl.runtime",
+        "space._flydsl_shared.runtime",
+        "space.regular._flydsl.runtime",
+    ]
+
+
+def test_factories_and_externs(tmp_path: Path, warm_cache: Path, hip_library: Path) -> None:
+    (tmp_path / "factories").mkdir()
+    (tmp_path / "shmem").mkdir()
+    factories = install("factories", tmp_path / "factories", cache=warm_cache)
+    assert list(factories.run("factory_kernels.made")["bundle"]) == ["factory_kernels.made"]
+    shmem = install("shmem", tmp_path / "shmem", cache=warm_cache)
+    script = """
+import site
+site.addsitedir(argument["site"])
+import shmem_kernels.put as put
+print(json.dumps(put.__flydsl__.is_loaded()))
+"""
+    argument = {"site": str(shmem.site)}
+    env = {"FLYDSL_BUILD_AXIS_NIC": "bnxt", "FLYDSL_BUILD_LOAD": "lazy"}
+    assert run_script(script, argument=argument, hip=hip_library, targets="gfx942", **env) is False
+    path = shmem.project / "lib" / "libshmem_gfx942_bnxt.ll"
+    path.write_text(path.read_text() + "\n; a comment\n")
+    lines = shmem.run("shmem_kernels.put", **env)["lines"]
+    assert lines == ["flydsl-build: shmem_kernels.put: lib/libshmem_gfx942_bnxt.ll changed; compiling it"]
+
+
+# --- pip ---------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_pip_installs_and_uninstalls(tmp_path: Path, warm_cache: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "project")
+    venv.create(tmp_path / "venv", symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    site = next((tmp_path / "venv").glob("lib/python3*/site-packages"))
+    # Everything that this environment has, as the tests see it.
+    folders = [path for path in sys.path if path.endswith("-packages") and Path(path).is_dir()]
+    (site / "zz_shared.pth").write_text("\n".join(folders) + "\n")
+    environ = {**build_environment(tmp_path), "FLYDSL_BUILD_CACHE": "true", "FLYDSL_BUILD_CACHE_DIR": str(warm_cache)}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(words, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    before = sorted(path.name for path in site.iterdir())
+    words = ["install", "--no-build-isolation", "--no-deps", "--no-index", "-v", "-e", str(project)]
+    output = run(sys.executable, "-m", "pip", "--python", str(python), *words)
+    assert "Successfully installed tiny-kernels-1.0" in output
+    assert re.search(r"flydsl-build: editable install: kernels are in \S+/build/flydsl-editable/[0-9a-f]{8}, and", output)
+    code = "import tiny_kernels.negate as m; print(m.__flydsl__.archs, '/g-' in m.__file__)"
+    assert run(str(python), "-c", code) == "('gfx942',) True\n"
+    # Installing again, with the hook of the first time at work.
+    assert "Successfully installed tiny-kernels-1.0" in run(sys.executable, "-m", "pip", "--python", str(python), *words)
+    assert run(str(python), "-c", code) == "('gfx942',) True\n"
+    output = run(sys.executable, "-m", "pip", "--python", str(python), "uninstall", "-y", "tiny-kernels")
+    assert "Successfully uninstalled tiny-kernels-1.0" in output
+    assert sorted(path.name for path in site.iterdir()) == before
+    assert "ModuleNotFoundError: No module named 'tiny_kernels'" in run(str(python), "-c", code)
+
+
+# --- freshness -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "folder" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "folder" / "b").write_text("b")
+    environ = {"SET": "x\udce9"}
+    names = [
+        "file:a.txt",
+        "file:none",
+        f"file:{TESTS / 'run.py'}",
+        "list:folder",
+        "list:none",
+        "env:SET",
+        "env:UNSET",
+        "dist:numpy",
+        "dist:pip",
+    ]
+    theirs = Fingerprints(str(tmp_path), environ)
+    ours = Freshness(str(tmp_path), {}, environ)
+    assert {name: ours[name] for name in names} == {name: theirs[name] for name in names}
+    # Noted stamps spare the reading; a file that was just written has none.
+    assert "file:a.txt" not in ours.stamps
+    assert ours.has_news
+    again = Freshness(str(tmp_path), ours.stamps, environ)
+    monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_file", None)
+    noted = [name for name in names if name.startswith(("file:", "dist:")) and name != "file:a.txt"]
+    assert {name: again[name] for name in noted} == {name: theirs[name] for name in noted}
+    assert not again.has_news
+
+
+def test_distributions_count_only_where_they_are(tmp_path: Path) -> None:
+    fresh = Freshness(str(tmp_path), {}, {})
+    assert fresh.change({"dist:no-such-distribution": "0" * 64}) == ""
+    assert fresh.change({"dist:numpy": "0" * 64}) == "numpy is another version"
+    assert fresh.change({"file:a": "0" * 64}) == "a is gone"
+    (tmp_path / "a").write_text("")
+    assert fresh.change({"file:a": None}) == "a is new"
+    assert fresh.change({"list:.": "0" * 64}) == "the content of the folder . changed"

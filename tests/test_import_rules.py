@@ -30,7 +30,14 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Third-party package to the one room that imports it.
-THIRD_PARTY = {"flydsl": "compile", "platformdirs": "compile", "jinja2": "stubs", "setuptools": "backend", "rich": "backend"}
+THIRD_PARTY = {
+    "flydsl": "compile",
+    "platformdirs": "compile",
+    "jinja2": "stubs",
+    "setuptools": "backend",
+    "rich": "backend",
+    "variantlib": "backend",
+}
 
 
 def modules() -> list[Path]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
 
 __all__ = ["Session", "active", "current"]
@@ -18,11 +19,18 @@ __all__ = ["Session", "active", "current"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """One call of a build hook."""
+    """One call of a build hook.
+
+    Parameters
+    ----------
+    form
+        What will be made of the wheel; None where none is built.
+    """
 
     settings: Settings
     project: Path
     editable: bool
+    form: WheelForm | None = None
 
 
 _current: Session | None = None

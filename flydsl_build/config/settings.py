@@ -17,7 +17,7 @@ from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from ..targets import TARGETS
 from .keys import quote_key
 from .names import is_name, placeholders, reference_fault
-from .sources import SIZE_FIX, Override, read_overrides, setuptools_settings, size_of, targets_of
+from .sources import PER_ARCH_TAGS, SIZE_FIX, WHEELS, Override, read_overrides, setuptools_settings, size_of, targets_of
 from .table_reader import TableReader, describe
 from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings
 
@@ -183,6 +183,8 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found: dict[str, Any] = {
         "archs": archs,
         "load": reader.choice("load", ("import", "lazy")),
+        "wheel": reader.choice("wheel", WHEELS),
+        "per_arch_tag": reader.choice("per-arch-tag", PER_ARCH_TAGS),
         "timeout": reader.positive("timeout"),
         "jobs": reader.integer("jobs", 1),
         "lld": reader.string("lld"),
@@ -206,6 +208,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found["env"] = _env(reader, axes)
     found["externs"] = _externs(reader, axes)
     found["kernels"] = _kernels(reader, axes, faults)
+    found["wheel_from"] = overrides["wheel"].where if "wheel" in overrides else reader.place("wheel") if "wheel" in reader.table else ""
     found["archs_override"] = "archs" in overrides
     found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
     return Settings(project_dir=project_dir, **found)
@@ -315,9 +318,23 @@ def _externs(reader: TableReader, axes: tuple[AxisTable, ...]) -> tuple[ExternTa
                 globals=table.strings("globals") or (),
                 init=table.reference("init"),
                 compatible=compatible,
+                license_files=_license_files(table),
             )
         )
     return tuple(found)
+
+
+def _license_files(table: TableReader) -> tuple[str, ...]:
+    """Return globs of licence files, as PEP 639 has them: relative to the project, and not out of it."""
+    globs = table.strings("license-files") or ()
+    for index, text in enumerate(globs):
+        if text.startswith("/") or "\\" in text or "\0" in text or ".." in text.split("/"):
+            table.faults.add(
+                f"{table.place('license-files')}[{index}]",
+                f'"{text}" is not a path inside the project',
+                "write a glob relative to the project, with forward slashes; a licence from elsewhere has to be copied into the project",
+            )
+    return globs
 
 
 def _options(reader: TableReader) -> CompileOptions:
@@ -500,8 +517,21 @@ def _check_kernels(settings: Settings, reader: TableReader | None, faults: Fault
                 "no kernels are declared",
                 f'add a table [{_TABLE}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
             )
-        return
-    _check_targets(settings, faults, need_archs=need_archs)
+    else:
+        _check_targets(settings, faults, need_archs=need_archs)
+    if need_archs and not faults.faults:
+        _check_wheel(settings, faults)
+
+
+def _check_wheel(settings: Settings, faults: FaultCollector) -> None:
+    """Record that a wheel for one target was asked for, and is not for exactly one."""
+    targets = settings.all_targets
+    if settings.wheel in {"per-arch", "device", "variant"} and len(targets) != 1:
+        faults.add(
+            settings.wheel_from,
+            f'a "{settings.wheel}" wheel is for one target, and the kernels are built for {", ".join(targets) or "none"}',
+            f"pass -C archs={targets[0] if targets else 'gfx942'}, and build once for each target",
+        )
 
 
 def _check_targets(settings: Settings, faults: FaultCollector, *, need_archs: bool) -> None:

@@ -19,9 +19,19 @@ from .table_reader import describe
 from .tables import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["SIZE_FIX", "Override", "read_overrides", "setuptools_settings", "size_of", "split_list", "targets_of"]
+__all__ = [
+    "PER_ARCH_TAGS",
+    "SIZE_FIX",
+    "WHEELS",
+    "Override",
+    "read_overrides",
+    "setuptools_settings",
+    "size_of",
+    "split_list",
+    "targets_of",
+]
 
 _PREFIX = "flydsl-build."
 
@@ -30,6 +40,9 @@ SETUPTOOLS_KEYS = ("--build-option", "--editable_mode", "--global-option", "--qu
 
 RUNTIME_VARIABLES = ("FLYDSL_BUILD_LOAD",)
 """Variables of the same prefix that installed packages read when they load, and the build does not."""
+
+WHEELS = ("fat", "per-arch", "host", "device", "variant")
+PER_ARCH_TAGS = ("local-version", "build-tag")
 
 _TRUE = ("1", "on", "true", "yes")
 _FALSE = ("0", "false", "no", "off")
@@ -164,8 +177,9 @@ def _seconds(text: str) -> tuple[float | None, str]:
     return (value if math.isfinite(value) and value > 0 else None), words
 
 
-def _load(text: str) -> tuple[str | None, str]:
-    return (text if text in ("import", "lazy") else None), '"import" or "lazy"'
+def _one_of(*words: str) -> Callable[[str], tuple[str | None, str]]:
+    spelled = " or ".join(f'"{word}"' for word in words)
+    return lambda text: ((text if text in words else None), spelled)
 
 
 def _path(text: str) -> tuple[str | None, str]:
@@ -194,7 +208,9 @@ _VALUES: dict[str, Any] = {
     "cache": _boolean,
     "cache_dir": _path,
     "cache_size": _bytes,
-    "load": _load,
+    "load": _one_of("import", "lazy"),
+    "wheel": _one_of(*WHEELS),
+    "per_arch_tag": _one_of(*PER_ARCH_TAGS),
     "timeout": _seconds,
     "jobs": _jobs,
     "lld": _path,

@@ -66,6 +66,7 @@ MEMBERS = [
     # Metadata last, RECORD at the very end.
     "example_kernels-0.1.0.dist-info/METADATA",
     "example_kernels-0.1.0.dist-info/WHEEL",
+    "example_kernels-0.1.0.dist-info/sboms/flydsl-build.cdx.json",
     "example_kernels-0.1.0.dist-info/top_level.txt",
     "example_kernels-0.1.0.dist-info/RECORD",
 ]

@@ -29,6 +29,9 @@ REQUIREMENTS = (
     "ruff",
     "rich>=13",
     "validate-pyproject",
+    "auditwheel>=6",
+    "cyclonedx-python-lib[json-validation]>=8",
+    "variantlib>=0.2,<0.3",
 )
 
 

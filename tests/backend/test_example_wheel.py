@@ -87,6 +87,14 @@ def test_name_and_tag(example_wheel: Path) -> None:
     assert facts["Root-Is-Purelib"] == "false"
 
 
+def test_auditwheel_says_the_same_of_the_tag(example_wheel: Path) -> None:
+    """The bundles are no ELF files, which auditwheel would refuse."""
+    wheel_abi: Any = pytest.importorskip("auditwheel.wheel_abi")
+    found = wheel_abi.analyze_wheel_abi(None, None, example_wheel, frozenset(), disable_isa_ext_check=False, allow_graft=False)
+    assert found.overall_policy.name == example_wheel.stem.rpartition("-")[2] == "manylinux_2_17_x86_64"
+    assert {library for refs in found.external_refs.values() for library in refs.libs} == set()
+
+
 def test_metadata_asks_for_nothing(example_wheel: Path) -> None:
     facts = email.message_from_bytes(members(example_wheel)["example_kernels-0.1.0.dist-info/METADATA"])
     assert {name: facts.get_all(name) for name in facts if name != "Metadata-Version"} == {

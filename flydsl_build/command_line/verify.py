@@ -56,6 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
                     faults += [replace(one, where=f"{folder}/{one.where}") for one in check(Path(temporary, folder))]
         if not faults and modules:
             faults += _stub_faults(contents)
+        if not faults and modules:
             faults += [fault for one in (contents, *others) for fault in _sbom_faults(one, modules, is_first=one is contents)]
         if faults:
             raise VerifyError(*faults)

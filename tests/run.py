@@ -32,6 +32,9 @@ REQUIREMENTS = (
     "aiohttp",
     "distributed>=2024.2",
     "validate-pyproject",
+    "auditwheel>=6",
+    "cyclonedx-python-lib[json-validation]>=8",
+    "variantlib>=0.2,<0.3",
 )
 
 

@@ -40,6 +40,7 @@ THIRD_PARTY = {
     "jinja2": "stubs",
     "setuptools": "backend",
     "rich": "backend",
+    "variantlib": "backend",
 }
 
 

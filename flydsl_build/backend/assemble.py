@@ -7,10 +7,11 @@ import hashlib
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flydsl_build import __version__
 from flydsl_build.backend.launchers import launcher_entries, value_classes
+from flydsl_build.backend.source_files import license_files
 from flydsl_build.bundle.elf import read_code_object, read_elf
 from flydsl_build.bundle.manifest import (
     Axis,
@@ -30,12 +31,12 @@ from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from flydsl_build.backend.pipeline import Project
     from flydsl_build.backend.placement import Placement
     from flydsl_build.compile.cache import BuildCache
-    from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult
+    from flydsl_build.compile.jobs import CodeObjectBuild, JobResult
     from flydsl_build.compile.toolchain import Linker
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
@@ -90,8 +91,8 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         A code object or the launcher library is not what was asked for, or the targets disagree about a launcher.
     """
     faults = FaultCollector()
-    results = _with_one_init_a_unit(results)
-    units = _units(module, results, placement, output, faults)
+    results, groups = _with_one_init_a_unit(results)
+    units = _units(module, results, placement, output, faults, groups if settings.is_split else None)
     library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.so", faults)
     faults.raise_if_any(VerifyError)
     targets = tuple(dict.fromkeys(result.target for result in results))
@@ -120,7 +121,8 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
             llvm=first.llvm,
             linker=linker.version,
             flydsl_build=__version__,
-            bitcode=_bitcode(results),
+            bitcode=_bitcode(results, "bitcode", license_files(settings, project.root)),
+            device_libraries=_bitcode(results, "device_libraries", {}),
             sources=sources,
             distributions={name: one for result in results for name, one in result.distributions.items()},
         ),
@@ -147,14 +149,17 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     )
 
 
-def _with_one_init_a_unit(results: Sequence[JobResult]) -> list[JobResult]:
+def _with_one_init_a_unit(results: Sequence[JobResult]) -> tuple[list[JobResult], dict[str, str]]:
     """Rename groups whose init functions or globals differ between targets: a unit has one list of each.
+
+    The second value maps the new names to the old.
 
     They differ where an option, an axis or a list of targets puts an extern's caller into another group, or where a kernel
     calls an extern on some targets only.
     """
     seen: dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
     renamed = []
+    groups: dict[str, str] = {}
     for result in results:
         names: dict[str, str] = {}
         for built in result.code_objects:
@@ -164,6 +169,7 @@ def _with_one_init_a_unit(results: Sequence[JobResult]) -> list[JobResult]:
                 kinds.append(kind)
             position = kinds.index(kind)
             names[built.group] = built.group if position == 0 else f"{built.group}-{position + 1}"
+            groups[names[built.group]] = built.group
         renamed.append(
             replace(
                 result,
@@ -171,10 +177,24 @@ def _with_one_init_a_unit(results: Sequence[JobResult]) -> list[JobResult]:
                 specializations=tuple(replace(one, group=names[one.group]) for one in result.specializations),
             )
         )
-    return renamed
+    return renamed, groups
 
 
-def _units(module: str, results: Sequence[JobResult], placement: Placement, output: Path, faults: FaultCollector) -> dict[str, Unit]:
+def _units(  # noqa: PLR0913, PLR0917 - each is the result of one room
+    module: str,
+    results: Sequence[JobResult],
+    placement: Placement,
+    output: Path,
+    faults: FaultCollector,
+    split_groups: dict[str, str] | None,
+) -> dict[str, Unit]:
+    """Verify the code objects, write the bundles, describe both.
+
+    Parameters
+    ----------
+    split_groups
+        If each target gets a bundle of its own: units to their groups. A bundle's name must not depend on the other targets of the build.
+    """
     codes: dict[str, dict[str, bytes]] = {}
     made: dict[str, CodeObjectBuild] = {}
     for result in results:
@@ -196,25 +216,32 @@ def _units(module: str, results: Sequence[JobResult], placement: Placement, outp
     faults.raise_if_any(VerifyError)
     units = {}
     for name, objects in codes.items():
-        file = f"{placement.stem}.hipfb" if name == "main" else f"{placement.stem}.{name}.hipfb"
-        bundle = write_bundle(objects, where=module)
-        (output / file).write_bytes(bundle.data)
-        units[name] = Unit(
+        group = name if split_groups is None else split_groups[name]
+        words = [placement.stem, *([] if group == "main" else [group]), *([] if split_groups is None else ["{target}"]), "hipfb"]
+        unit = Unit(
             name=name,
             axes=dict(made[name].axes),
-            bundle=file,
+            bundle=".".join(words),
             init=made[name].init,
             globals=_globals(module, made[name].globals, objects, faults),
-            code_objects={target: _code_object(data, bundle.entries[target].offset) for target, data in objects.items()},
+            code_objects={target: _code_object(data) for target, data in objects.items()},
         )
+        offsets: dict[str, int] = {}
+        for file, targets in unit.bundles().items():
+            bundle = write_bundle({target: objects[target] for target in targets}, where=module)
+            (output / file).write_bytes(bundle.data)
+            offsets |= {target: bundle.entries[target].offset for target in targets}
+        placed = {target: replace(one, offset=offsets[target]) for target, one in unit.code_objects.items()}
+        units[name] = replace(unit, code_objects=placed)
     faults.raise_if_any(VerifyError)
     return units
 
 
-def _code_object(data: bytes, offset: int) -> CodeObject:
+def _code_object(data: bytes) -> CodeObject:
+    """Describe a code object; its place in a bundle is not known yet."""
     code = read_code_object(data)
     return CodeObject(
-        offset=offset,
+        offset=0,
         size=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
         e_flags=code.elf.e_flags,
@@ -275,12 +302,19 @@ def _link(command: list[str], path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _bitcode(results: Sequence[JobResult]) -> tuple[Bitcode, ...]:
-    targets: dict[BitcodeUse, list[str]] = {}
+def _bitcode(
+    results: Sequence[JobResult], kind: Literal["bitcode", "device_libraries"], licenses: Mapping[str, tuple[str, ...]]
+) -> tuple[Bitcode, ...]:
+    """Return what was linked, each file once, with its targets and with the licence files of the extern tables it was linked for."""
+    found: dict[tuple[str, str], Bitcode] = {}
     for result in results:
-        for use in (use for built in result.code_objects for use in built.bitcode):
-            targets.setdefault(use, []).append(result.target)
-    return tuple(
-        Bitcode(file=use.file, sha256=use.sha256, size=use.size, code_object_version=use.abi, targets=tuple(dict.fromkeys(names)))
-        for use, names in targets.items()
-    )
+        for use in (use for built in result.code_objects for use in getattr(built, kind)):
+            bare = Bitcode(file=use.file, sha256=use.sha256, size=use.size, code_object_version=use.abi, targets=())
+            known = found.get((use.file, use.sha256), bare)
+            files = (*known.license_files, *(file for extern in use.externs for file in licenses.get(extern, ())))
+            found[use.file, use.sha256] = replace(
+                known,
+                targets=tuple(dict.fromkeys((*known.targets, result.target))),
+                license_files=tuple(dict.fromkeys(files)),
+            )
+    return tuple(found.values())

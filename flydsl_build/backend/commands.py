@@ -57,7 +57,7 @@ class BuildFlydsl(Command):
         project = Project(
             root=running.project,
             name=metadata.get_name(),
-            version=metadata.get_version(),
+            version=metadata.get_version() if running.form is None else running.form.version(metadata.get_version()),
             package_roots=roots,
             build_lib=Path(self.build_lib),
             sources=(Path(self.build_lib),),
@@ -120,10 +120,13 @@ def _with_kernels(build: type[Any]) -> type[Any]:
 def _with_bitcode(sdist: type[Any]) -> type[Any]:
     class Sdist(sdist):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-            from flydsl_build.backend.source_files import extern_files
+            from flydsl_build.backend.source_files import extern_files, license_files
 
             running = session.current()
-            more = extern_files(running.settings, running.project) if running is not None else []
+            more: list[str] = []
+            if running is not None:
+                more = extern_files(running.settings, running.project)
+                more += [file for some in license_files(running.settings, running.project).values() for file in some]
             super().make_release_tree(base_dir, list(dict.fromkeys([*files, *more])))
 
     return Sdist

@@ -15,12 +15,14 @@ import re
 import shutil
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.backend.pipeline import Project, build_kernels
-from flydsl_build.backend.wheel_file import add_members, metadata_of
+from flydsl_build.backend.wheel_file import read_members, rewrite
+from flydsl_build.backend.wheel_metadata import Headers
 from flydsl_build.config.settings import read_settings
 from flydsl_build.editable.freshness import Freshness
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
@@ -51,7 +53,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     given
         Config settings that hold whenever kernels are compiled again.
     """
-    name, version = metadata_of(wheel)
+    name, version = _distribution(wheel)
     config = {key: value for key, value in given.items() if key not in _PASSING}
     project = os.path.realpath(settings.project_dir)
     # Environments that build alike share a folder; an installation that is made again finds its own.
@@ -73,7 +75,15 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     files = {f"{package}/{path.name}": path.read_bytes() for path in sorted(source.glob("*.py"))}
     files[f"{package}/facts.json"] = json.dumps(facts, indent=1).encode()
     files[f"{package}.pth"] = f"import {package}; {package}.install({names})\n".encode()
-    add_members(wheel, files)
+    rewrite(wheel, wheel, {**read_members(wheel), **files}, os.environ)
+
+
+def _distribution(wheel: Path) -> tuple[str, str]:
+    """Return the name and version of the distribution in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
+        headers = Headers(archive.read(name).decode())
+    return headers.get("Name"), headers.get("Version")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -23,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
 
 __all__ = [
     "build_editable",
     "build_sdist",
+    "build_split_wheels",
     "build_wheel",
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
@@ -44,6 +45,7 @@ NUMPY = "numpy"
 PLATFORMDIRS = "platformdirs>=3"
 ZIGLANG = "ziglang>=0.13"
 DISTRIBUTED = "distributed>=2024.2"
+VARIANTLIB = "variantlib>=0.2,<0.3"
 
 
 @contextlib.contextmanager
@@ -109,6 +111,8 @@ def _needs_of(settings: Settings) -> list[str]:
         own.append(fsspec_requirement(settings.remote_cache))
     if settings.executor == "dask":
         own.append(DISTRIBUTED)
+    if settings.wheel == "variant":
+        own.append(VARIANTLIB)
     return own
 
 
@@ -141,7 +145,24 @@ def _metadata(hook: str, metadata_directory: str, config_settings: Any) -> str:
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any) -> str:
     """See `flydsl_build.backend`."""
-    return _metadata("prepare_metadata_for_build_wheel", metadata_directory, config_settings)
+    from flydsl_build.backend.finish import finish_metadata
+
+    name = _metadata("prepare_metadata_for_build_wheel", metadata_directory, config_settings)
+    with _faults_in_words():
+        settings = _settings(config_settings, need_archs=False)
+        # Names and extras of the other forms follow from the targets.
+        form = _form(settings if settings.wheel == "fat" else _settings(config_settings))
+        return finish_metadata(Path(metadata_directory, name), form, Path.cwd())
+
+
+def _form(settings: Settings) -> WheelForm:
+    from flydsl_build.backend.wheel_forms import form_of
+
+    if settings.kernels_from and settings.wheel != "fat":
+        from flydsl_build.backend.project_layout import with_declarations
+
+        settings = with_declarations(settings)
+    return form_of(settings, Path.cwd())
 
 
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Any) -> str:
@@ -149,25 +170,51 @@ def prepare_metadata_for_build_editable(metadata_directory: str, config_settings
     return _metadata("prepare_metadata_for_build_editable", metadata_directory, config_settings)
 
 
-def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
+def build_wheel(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:  # noqa: ARG001 - the metadata is made again
     """See `flydsl_build.backend`."""
-    from flydsl_build.backend import session, wheel_file
-
     with _faults_in_words():
-        settings = _settings(config_settings)
-        wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
-        _require_folder(wheel_directory)
-        before = set(Path(wheel_directory).glob("*.whl"))
-        try:
-            with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False)):
-                name: str = _setuptools().build_wheel(wheel_directory, setuptools_settings(config_settings), metadata_directory)
-            wheel_file.normalize(Path(wheel_directory, name), os.environ)
-        except BaseException:
-            # Nothing half-written stays behind.
-            for path in set(Path(wheel_directory).glob("*.whl")) - before:
-                path.unlink(missing_ok=True)
-            raise
+        (name,) = _build(wheel_directory, config_settings)
         return name
+
+
+def build_split_wheels(wheel_directory: str, config_settings: Any) -> list[str]:
+    """Write a host wheel and the device wheels of all its targets, compiling once; return their file names."""
+    with _faults_in_words():
+        return _build(wheel_directory, {**(config_settings or {}), "wheel": "host"}, devices=True)
+
+
+def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False) -> list[str]:
+    """Let the base back end build into a temporary folder, and write the forms that were asked for into the other."""
+    from flydsl_build.backend import session, wheel_file
+    from flydsl_build.backend.finish import finish_wheel
+
+    settings = _settings(config_settings)
+    wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
+    _require_folder(wheel_directory)
+    form = _form(settings)
+    forms = [form, *(_devices(settings, form) if devices else [])]
+    written: list[Path] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
+            with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)):
+                name = _setuptools().build_wheel(temporary, setuptools_settings(config_settings))
+            written.extend(
+                finish_wheel(Path(temporary, name), Path(wheel_directory), one, project=Path.cwd(), environ=os.environ) for one in forms
+            )
+    except BaseException:
+        # Nothing half-written stays behind.
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    return [path.name for path in written]
+
+
+def _devices(settings: Settings, host: WheelForm) -> list[WheelForm]:
+    from flydsl_build.backend.source_files import license_files
+
+    licenses = license_files(settings, Path.cwd())
+    files = tuple(dict.fromkeys(file for some in licenses.values() for file in some))
+    return [host.device(target, files) for target in host.targets]
 
 
 def build_sdist(sdist_directory: str, config_settings: Any) -> str:
@@ -199,6 +246,5 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
             add_kernels(wheel, settings, running.layout, given_settings(config_settings, os.environ))
         elif running.layout is not None:
             sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
-        wheel_file.normalize(wheel, os.environ)
-        shutil.move(wheel, Path(wheel_directory, name))
+        wheel_file.rewrite(wheel, Path(wheel_directory, name), wheel_file.read_members(wheel), os.environ)
         return name

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.backend.assemble import AssembledModule, assemble_module
+from flydsl_build.backend.source_files import license_files
 from flydsl_build.bundle.manifest import Manifest
 from flydsl_build.bundle.verify import verify_package
 from flydsl_build.errors import VerifyError
@@ -61,7 +62,8 @@ def assemble_or_recall(  # noqa: PLR0913 - each is the result of one room
         _program_digest(),
         [result.digest for result in results],
         [one.to_json() for one in specializations],
-        [settings.load, settings.torch_ops, [asdict(axis) for axis in settings.axes]],
+        [settings.load, settings.torch_ops, settings.is_split, [asdict(axis) for axis in settings.axes]],
+        license_files(settings, project.root),
         [project.name, project.version],
         [linker.version, linker.identity],
         [module, str(placement.source), str(placement.anchor), str(placement.folder), placement.stem],

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Placement", "place_module"]
+__all__ = ["Placement", "anchor_depth", "is_artefact", "is_artefact_folder", "is_manifest", "place_module"]
+
+_RUNTIME = "runtime"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +71,28 @@ class Placement:
         up = len(self.source.parent.parts) - len(self.anchor.parent.parts)
         below = (self.folder / self.manifest_name).relative_to(self.anchor.parent)
         return str(PurePosixPath(*[".."] * up, below))
+
+
+def is_artefact_folder(name: str) -> bool:
+    """Whether a folder of this name holds what flydsl-build wrote."""
+    return name == "_flydsl" or name.startswith("_flydsl_")
+
+
+def anchor_depth(parts: Sequence[str]) -> int | None:
+    """Return how many parts of a path lead to the `_flydsl` folder, itself included; None if there is none."""
+    return next((depth for depth, part in enumerate(parts, 1) if is_artefact_folder(part)), None)
+
+
+def is_artefact(name: str) -> bool:
+    """Whether a file of a wheel belongs to a declared module: not to the private run time, and not a package's own file."""
+    folders = PurePosixPath(name).parts[:-1]
+    depth = anchor_depth(folders)
+    return depth is not None and folders[depth : depth + 1] != (_RUNTIME,) and not name.endswith(".py")
+
+
+def is_manifest(name: str) -> bool:
+    """Whether a file of a wheel is a manifest."""
+    return name.endswith(".json") and is_artefact(name)
 
 
 def place_module(module: str, folders: Sequence[Path]) -> Placement | None:

@@ -4,17 +4,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from setuptools import Distribution
 
 from flydsl_build.backend.commands import _package_roots
+from flydsl_build.compile.cache import open_cache
+from flydsl_build.compile.declarations import collect_declarations
+from flydsl_build.config.settings import extend_with_declarations
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["package_roots_of"]
+    from flydsl_build.config.settings import Settings
+
+__all__ = ["package_roots_of", "with_declarations"]
+
+
+def with_declarations(settings: Settings) -> Settings:
+    """Return settings with the kernels of `kernels-from`, whose function is called in a process of its own, as in a build."""
+    assert settings.kernels_from is not None
+    roots = package_roots_of(settings.project_dir)
+    cache = open_cache(settings, os.environ, _say)
+    declared = collect_declarations(
+        settings.kernels_from, package_roots=roots, project=settings.project_dir, timeout=settings.timeout, cache=cache
+    )
+    cache.close()
+    return extend_with_declarations(settings, declared.pairs)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"flydsl-build: {text}\n")
 
 
 def package_roots_of(project: Path) -> tuple[str, ...]:

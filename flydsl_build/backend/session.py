@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
 
 __all__ = ["Layout", "Session", "active", "current"]
@@ -40,12 +41,15 @@ class Session:
     ----------
     layout
         Where the project's packages are; known once the `build_flydsl` command has run.
+    form
+        What will be made of the wheel; None where none is built.
     """
 
     settings: Settings
     project: Path
     editable: bool
     layout: Layout | None = None
+    form: WheelForm | None = None
 
 
 _current: Session | None = None

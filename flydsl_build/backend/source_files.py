@@ -7,15 +7,44 @@ import glob
 import re
 from typing import TYPE_CHECKING
 
+from flydsl_build.errors import ConfigError, FaultCollector
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from flydsl_build.config.settings import Settings
 
-__all__ = ["extern_files"]
+__all__ = ["extern_files", "license_files"]
 
 # A literal brace, or placeholders; several in a row are one, because `**` means folders to glob.
 _BRACES = re.compile(r"(\{\{|\}\})|(?:\{[^{}]*\})+")
+
+
+def license_files(settings: Settings, project: Path) -> dict[str, tuple[str, ...]]:
+    """Return the licence files of each extern table that has some, by its key; the files are relative to the project.
+
+    Raises
+    ------
+    ConfigError
+        A glob fits no file.
+    """
+    faults = FaultCollector()
+    found: dict[str, tuple[str, ...]] = {}
+    for extern in settings.externs:
+        files: dict[str, None] = {}
+        for index, text in enumerate(extern.license_files):
+            fitting = [path.relative_to(project).as_posix() for path in sorted(project.glob(text)) if path.is_file()]
+            files |= dict.fromkeys(fitting)
+            if not fitting:
+                faults.add(
+                    f"{extern.where}.license-files[{index}]",
+                    f'"{text}" fits no file of the project',
+                    "correct it; a licence from elsewhere has to be copied into the project",
+                )
+        if files:
+            found[extern.symbol] = tuple(files)
+    faults.raise_if_any(ConfigError)
+    return found
 
 
 def extern_files(settings: Settings, project: Path) -> list[str]:

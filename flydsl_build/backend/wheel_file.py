@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import email.parser
 import hashlib
 import io
 import re
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["add_members", "metadata_of", "normalize", "record_line", "timestamp"]
+__all__ = ["read_members", "rewrite", "timestamp"]
 
 # The earliest time a zip file can hold.
 _ZIP_EPOCH = 315532800
@@ -62,54 +61,47 @@ def _order(name: str) -> tuple[bool, bool, str]:
     return metadata, name.endswith(".dist-info/RECORD"), name
 
 
-def normalize(path: Path, environ: Mapping[str, str]) -> None:
-    """Rewrite the wheel at `path`: sorted members, one time, permissions 0644 or 0755, deflate level 6."""
+def read_members(path: Path) -> dict[str, str]:
+    """Return the names of a wheel's files, each mapped to itself, as `rewrite` takes them."""
+    with zipfile.ZipFile(path) as archive:
+        return {name: name for name in archive.namelist() if not name.endswith("/")}
+
+
+def rewrite(source: Path, destination: Path, members: Mapping[str, str | bytes], environ: Mapping[str, str]) -> None:
+    """Write a wheel of the files of another: sorted members, one time, permissions 0644 or 0755, deflate level 6, a RECORD of its own.
+
+    Parameters
+    ----------
+    source, destination
+        May be one path.
+    members
+        Name in the new wheel to the name in the old one, or to the content. RECORD, which must be among them, is made anew.
+    """
     stamp = timestamp(environ)
-    temporary = path.with_suffix(".whl.partial")
+    temporary = destination.with_suffix(".whl.partial")
     try:
-        with zipfile.ZipFile(path) as source, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as target:
-            for name in sorted(source.namelist(), key=_order):
-                if name.endswith("/"):
-                    continue
-                executable = source.getinfo(name).external_attr >> 16 & stat.S_IXUSR
+        with zipfile.ZipFile(source) as old, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as new:
+            rows: list[tuple[str, str, str]] = []
+            for name in sorted(members, key=_order):
+                origin = members[name]
+                executable = not isinstance(origin, bytes) and old.getinfo(origin).external_attr >> 16 & stat.S_IXUSR
                 info = zipfile.ZipInfo(name, stamp)
                 info.create_system = 3
                 info.compress_type = zipfile.ZIP_DEFLATED
                 info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
-                target.writestr(info, source.read(name))
-        temporary.replace(path)
+                if name.endswith(".dist-info/RECORD"):
+                    new.writestr(info, _record([*rows, (name, "", "")]))
+                    continue
+                data = origin if isinstance(origin, bytes) else old.read(origin)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                rows.append((name, f"sha256={digest}", str(len(data))))
+                new.writestr(info, data)
+        temporary.replace(destination)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def record_line(name: str, data: bytes) -> str:
-    """Return the line of a file in RECORD: https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow([name, f"sha256={digest}", len(data)])
-    return line.getvalue()
-
-
-def add_members(path: Path, files: Mapping[str, bytes]) -> None:
-    """Add files to the wheel at `path`, and to its RECORD."""
-    temporary = path.with_suffix(".whl.partial")
-    try:
-        with zipfile.ZipFile(path) as source, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as target:
-            for info in source.infolist():
-                data = source.read(info)
-                if info.filename.endswith(".dist-info/RECORD"):
-                    data = "".join(record_line(name, added) for name, added in files.items()).encode() + data
-                target.writestr(info, data)
-            for name, added in files.items():
-                target.writestr(name, added)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def metadata_of(path: Path) -> tuple[str, str]:
-    """Return the name and version of the distribution in a wheel."""
-    with zipfile.ZipFile(path) as archive:
-        (name,) = [one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
-        metadata = email.parser.BytesHeaderParser().parsebytes(archive.read(name))
-    return str(metadata["Name"]), str(metadata["Version"])
+def _record(rows: list[tuple[str, str, str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

@@ -212,7 +212,8 @@ class Unit:
     axes
         Axis name to the value this unit was built for.
     bundle
-        File name of the offload bundle beside the manifest.
+        File name of the offload bundle beside the manifest. With `{target}` in it, each target has a bundle of its own, which a device
+        wheel may have brought.
     init
         Init functions as `module:qualname`, in the order they run.
     globals
@@ -227,6 +228,23 @@ class Unit:
     init: tuple[str, ...]
     globals: tuple[DeviceGlobal, ...]
     code_objects: dict[str, CodeObject]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether each target has a bundle of its own."""
+        return "{target}" in self.bundle
+
+    def bundle_of(self, target: str) -> str:
+        """Return the file name of the bundle that has the target's code object."""
+        return self.bundle.replace("{target}", target)
+
+    def bundles(self) -> dict[str, tuple[str, ...]]:
+        """Return the file names of the bundles, each with the targets in it."""
+        found: dict[str, tuple[str, ...]] = {} if self.is_split else {self.bundle: ()}
+        for target in self.code_objects:
+            name = self.bundle_of(target)
+            found[name] = (*found.get(name, ()), target)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -413,20 +431,40 @@ class LauncherEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bitcode:
-    """An extern's bitcode that was linked: relative file, digest, size in bytes, code object version, and targets it went into."""
+    """Bitcode that was linked.
+
+    Parameters
+    ----------
+    file
+        Relative to the project; of a device library of ROCm, its name.
+    size
+        In bytes.
+    targets
+        Those that it went into.
+    license_files
+        Of the bitcode, relative to the project and to the `licenses` folder of the wheel's metadata.
+    """
 
     file: str = field(metadata={"check": "relative path"})
     sha256: str = field(metadata={"check": "sha256"})
     size: int
     code_object_version: int | None
     targets: tuple[str, ...]
+    license_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """What the module was made with; `sources` maps relative files of the author to their digests.
+    """What the module was made with.
 
-    `distributions` maps the top-level modules of init functions from elsewhere to the distributions that had them.
+    Parameters
+    ----------
+    bitcode, device_libraries
+        What was linked into code objects: of externs, and of ROCm's device libraries.
+    sources
+        Relative files of the author to their digests.
+    distributions
+        Top-level modules of init functions from elsewhere to the distributions that had them.
     """
 
     flydsl: str
@@ -436,6 +474,7 @@ class Provenance:
     bitcode: tuple[Bitcode, ...]
     sources: dict[str, str] = field(metadata={"check": "digests of relative paths"})
     distributions: dict[str, str] = field(default_factory=dict)
+    device_libraries: tuple[Bitcode, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -622,7 +661,7 @@ class _Consistency:
     def manifest(self, manifest: Manifest) -> None:
         self.unique(list(manifest.targets), "targets", "targets")
         self.unique([unit.name for unit in manifest.units], "units", "units")
-        self.unique([unit.bundle for unit in manifest.units], "units", "bundles")
+        self.unique([name for unit in manifest.units for name in unit.bundles()], "units", "bundles")
         self.unique([launcher.name for launcher in manifest.launchers], "launchers", "launchers")
         self.unique([specialization.name for _, specialization in manifest.specializations()], "launchers", "specializations")
         for n, unit in enumerate(manifest.units):

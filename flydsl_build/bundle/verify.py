@@ -10,6 +10,7 @@ from flydsl_build.bundle.elf import EM_X86_64, ElfError, describe_e_flags, read_
 from flydsl_build.bundle.manifest import ManifestError, manifest_kernels, read_manifest
 from flydsl_build.bundle.offload_bundle import OffloadBundleError, read_bundle
 from flydsl_build.errors import Fault, FaultCollector
+from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
 
     from flydsl_build.bundle.elf import AmdgpuCodeObject, AmdgpuKernel, ElfFile, KernelDescriptor, Symbol
     from flydsl_build.bundle.manifest import CodeObject, Library, Manifest, Unit
-    from flydsl_build.bundle.offload_bundle import OffloadBundle
 
-__all__ = ["verify_code_object", "verify_launcher_library", "verify_package"]
+__all__ = ["verify_bundles", "verify_code_object", "verify_launcher_library", "verify_package"]
 
 _OS_ABI_AMDGPU_HSA: Final = 64
 _ABI_VERSION_6: Final = 4
@@ -233,11 +233,32 @@ def verify_package(folder: Path) -> list[Fault]:
                 Fault(where=f"{where.removesuffix(path.name)}{fault.where}", what=fault.what, fix=fault.fix) for fault in error.faults
             )
             continue
-        named |= {path.parent / manifest.library.file, *(path.parent / unit.bundle for unit in manifest.units)}
+        named |= {path.parent / manifest.library.file, *(path.parent / name for unit in manifest.units for name in unit.bundles())}
         faults.extend(_verify_manifest(manifest, path, folder))
     for path in files:
         if path not in named and path.suffix in {".so", ".hipfb"}:
             faults.add(path.relative_to(folder).as_posix(), "belongs to no manifest", "remove it, or build the package again")
+    return faults.faults
+
+
+def verify_bundles(folder: Path) -> list[Fault]:
+    """Check the bundles of a device wheel, which has no manifest: each has one sound code object, of the target in its name."""
+    faults = FaultCollector()
+    for path in sorted(folder.rglob("*.hipfb")):
+        where = path.relative_to(folder).as_posix()
+        try:
+            bundle = read_bundle(path.read_bytes(), where=where)
+        except OffloadBundleError as error:
+            faults.extend(error.faults)
+            continue
+        target = path.name.removesuffix(".hipfb").rpartition(".")[2]
+        if list(bundle.entries) != [target]:
+            faults.add(where, f"the bundle has {_names(bundle.entries)}, its name says {target}", _REBUILD)
+            continue
+        entry = bundle.entries[target]
+        data = bundle.data[entry.offset : entry.offset + entry.size]
+        e_flags = parse_target(target, where=where).e_flags
+        faults.extend(verify_code_object(data, where=where, target=target, e_flags=e_flags, kernels={}))
     return faults.faults
 
 
@@ -255,27 +276,32 @@ def _verify_manifest(manifest: Manifest, path: Path, folder: Path) -> list[Fault
         ]
         faults.extend(verify_launcher_library(data, where=where, entries=entries))
     for unit in manifest.units:
-        where = (path.parent / unit.bundle).relative_to(folder).as_posix()
-        data = _read(path.parent / unit.bundle, where, faults)
-        if data is None:
-            continue
-        try:
-            bundle = read_bundle(data, where=where)
-        except OffloadBundleError as error:
-            faults.extend(error.faults)
-            continue
-        _verify_unit(unit, bundle, where, path.name, faults)
+        for name, targets in unit.bundles().items():
+            # The bundles of a split package come in device wheels, which need not be there.
+            if not unit.is_split or (path.parent / name).is_file():
+                _verify_bundle(path.parent / name, unit, targets, path.name, folder, faults)
     return faults.faults
 
 
-def _verify_unit(unit: Unit, bundle: OffloadBundle, where: str, manifest: str, faults: FaultCollector) -> None:
-    odd = sorted(set(bundle.entries).symmetric_difference(unit.code_objects))
-    if odd:
-        what = f"the bundle has {_names(bundle.entries)}, {manifest} has {_names(unit.code_objects)}"
+def _verify_bundle(  # noqa: PLR0913, PLR0917 - each is one thing to compare with
+    path: Path, unit: Unit, targets: Sequence[str], manifest: str, folder: Path, faults: FaultCollector
+) -> None:
+    where = path.relative_to(folder).as_posix()
+    data = _read(path, where, faults)
+    if data is None:
+        return
+    try:
+        bundle = read_bundle(data, where=where)
+    except OffloadBundleError as error:
+        faults.extend(error.faults)
+        return
+    if set(bundle.entries) != set(targets):
+        what = f"the bundle has {_names(bundle.entries)}, {manifest} has {_names(targets)}"
         faults.add(where, what, _REBUILD)
-    for target, expected in unit.code_objects.items():
+    for target in targets:
         if target not in bundle.entries:
             continue
+        expected = unit.code_objects[target]
         place = f"{where}, {target}"
         entry = bundle.entries[target]
         if entry.offset != expected.offset:

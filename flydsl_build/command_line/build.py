@@ -30,6 +30,9 @@ def add(subparsers: Subparsers) -> None:
     add_project(parser)
     parser.add_argument("-o", "--output", required=True, type=Path, metavar="DIR", help="where to write the wheel")
     add_config(parser)
+    parser.add_argument(
+        "--split", action="store_true", help="write a host wheel, and a device wheel for each target, instead of one wheel for all"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -47,8 +50,13 @@ def _run(arguments: argparse.Namespace) -> int:
             Fault(where=str(arguments.output), what=f"cannot be made: {error.strerror}", fix="name a folder that is writable")
         ) from None
     with contextlib.chdir(project):
-        name = backend.build_wheel(str(output), config_settings(arguments.config))
-    sys.stdout.write(f"flydsl-build: wrote {output / name}\n")
+        if arguments.split:
+            from flydsl_build.backend.hooks import build_split_wheels
+
+            names = build_split_wheels(str(output), config_settings(arguments.config))
+        else:
+            names = [backend.build_wheel(str(output), config_settings(arguments.config))]
+    sys.stdout.writelines(f"flydsl-build: wrote {output / name}\n" for name in names)
     return 0
 
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from flydsl_build.backend.placement import anchor_depth, is_artefact, is_artefact_folder, is_manifest
+from flydsl_build.backend.wheel_metadata import escaped
 from flydsl_build.bundle.manifest import Manifest
+from flydsl_build.bundle.sbom import SBOM_FILE
 from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
@@ -20,14 +23,7 @@ if TYPE_CHECKING:
     from flydsl_build.bundle.manifest import LauncherEntry
     from flydsl_build.declare.argument_types import ArgumentType
 
-__all__ = ["BuiltModule", "Contents", "in_order", "is_artefact_folder", "open_contents"]
-
-_RUNTIME = "runtime"
-
-
-def is_artefact_folder(name: str) -> bool:
-    """Whether a folder of this name holds what flydsl-build wrote."""
-    return name == "_flydsl" or name.startswith("_flydsl_")
+__all__ = ["BuiltModule", "Contents", "Sbom", "in_order", "open_contents"]
 
 
 def in_order(arguments: Mapping[str, ArgumentType], launcher: LauncherEntry) -> list[tuple[str, ArgumentType]]:
@@ -47,6 +43,14 @@ class BuiltModule:
     def beside(self, file: str) -> str:
         """Return the path of a file that the manifest names."""
         return str(PurePosixPath(self.path).parent / file)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sbom:
+    """A software bill of materials: its distribution, and the targets whose code objects that has, None for all."""
+
+    name: str
+    targets: tuple[str, ...] | None
 
 
 class Contents:
@@ -88,8 +92,16 @@ class Contents:
     def modules(self) -> list[BuiltModule]:
         """Return every declared module; that there is none is a fault."""
         found = [
-            BuiltModule(manifest=Manifest.from_json(self.read(name), where=name), path=name) for name in self.sizes if _is_manifest(name)
+            BuiltModule(manifest=Manifest.from_json(self.read(name), where=name), path=name) for name in self.sizes if is_manifest(name)
         ]
+        if not found and self.bundles():
+            raise BuildError(
+                Fault(
+                    where=str(self.path),
+                    what="has the code objects of a device wheel alone; what describes them is in the host wheel",
+                    fix="give the host wheel, or a folder in which both are installed",
+                )
+            )
         if not found:
             raise BuildError(
                 Fault(
@@ -100,13 +112,29 @@ class Contents:
             )
         return sorted(found, key=lambda one: one.manifest.module)
 
+    def bundles(self) -> list[str]:
+        """Return the offload bundles."""
+        return [name for name in self.sizes if name.endswith(".hipfb") and is_artefact(name)]
+
+    def sboms(self, modules: Sequence[BuiltModule]) -> list[tuple[str, Sbom]]:
+        """Return the paths of the bills of materials of the modules' distributions that are here, and what each is for."""
+        found: dict[str, Sbom] = {}
+        for one in modules:
+            manifest, name = one.manifest, one.manifest.distribution.name
+            split = any(unit.is_split for unit in manifest.units)
+            found[_sbom_path(name, manifest)] = Sbom(name=name, targets=() if split else None)
+            for target in manifest.targets if split else ():
+                device = f"{name}-device-{target}"
+                found[_sbom_path(device, manifest)] = Sbom(name=device, targets=(target,))
+        return [(path, what) for path, what in found.items() if path in self.sizes or (self.wheel is None and (self.root / path).is_file())]
+
     def artefact_folders(self) -> list[str]:
         """Return the `_flydsl` folders."""
         return sorted({folder for name in self.sizes if (folder := _artefact_folder(name)) is not None})
 
     def artefacts(self) -> dict[str, int]:
         """Return the sizes of the files in `_flydsl` folders, without those of the private run time."""
-        return {name: size for name, size in self.sizes.items() if _is_artefact(name)}
+        return {name: size for name, size in self.sizes.items() if is_artefact(name)}
 
     def copy_to(self, folder: Path) -> None:
         """Copy the `_flydsl` folders into an empty folder."""
@@ -121,31 +149,20 @@ class Contents:
                 path.write_bytes(self.read(name))
 
 
-def _anchor_depth(parts: Sequence[str]) -> int | None:
-    """Return how many parts lead to the `_flydsl` folder, itself included; None if there is none."""
-    return next((depth for depth, part in enumerate(parts, 1) if is_artefact_folder(part)), None)
+def _sbom_path(name: str, manifest: Manifest) -> str:
+    return f"{escaped(name)}-{manifest.distribution.version}.dist-info/sboms/{SBOM_FILE}"
 
 
 def _artefact_folder(name: str) -> str | None:
     folders = PurePosixPath(name).parts[:-1]
-    depth = _anchor_depth(folders)
+    depth = anchor_depth(folders)
     return None if depth is None else "/".join(folders[:depth])
-
-
-def _is_artefact(name: str) -> bool:
-    folders = PurePosixPath(name).parts[:-1]
-    depth = _anchor_depth(folders)
-    return depth is not None and folders[depth : depth + 1] != (_RUNTIME,) and not name.endswith(".py")
-
-
-def _is_manifest(name: str) -> bool:
-    return name.endswith(".json") and _is_artefact(name)
 
 
 def _files_below(folder: Path, root: Path, *, found: bool) -> Iterator[tuple[str, int]]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        if found or _anchor_depth(Path(place).relative_to(root).parts) is not None:
+        if found or anchor_depth(Path(place).relative_to(root).parts) is not None:
             for path in (Path(place, name) for name in files):
                 if path.is_file():
                     yield path.relative_to(root).as_posix(), path.stat().st_size

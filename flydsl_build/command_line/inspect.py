@@ -46,8 +46,10 @@ def _run(arguments: argparse.Namespace) -> int:
             _write_isa(contents, modules, arguments.isa, arguments.arch)
         elif arguments.json:
             described = [_describe(one, contents) for one in modules]
-            write_json({"path": arguments.path.name, "size": contents.size, "modules": described})
+            sboms = [name for name, _ in contents.sboms(modules)]
+            write_json({"path": arguments.path.name, "size": contents.size, "sboms": sboms, "modules": described})
         else:
+            sys.stdout.writelines(f"bill of materials: {name}\n" for name, _ in contents.sboms(modules))
             for one in modules:
                 _write_module(one, contents, sys.stdout)
             print_summary([one.manifest for one in modules], sys.stdout)
@@ -57,11 +59,18 @@ def _run(arguments: argparse.Namespace) -> int:
 def code_object_bytes(module: BuiltModule, unit: Unit, target: str, contents: Contents) -> bytes:
     """Return the code object of a unit for a target."""
     place = unit.code_objects[target]
-    data = contents.read(module.beside(unit.bundle))[place.offset : place.offset + place.size]
-    if len(data) != place.size:
+    name = module.beside(unit.bundle_of(target))
+    if unit.is_split and name not in contents.sizes:
         raise BuildError(
-            Fault(where=module.beside(unit.bundle), what=f"ends before the code object of {target} does", fix="build or download it again")
+            Fault(
+                where=name,
+                what=f"is not here: the code for {target} is in the wheel of {_device_name(module, target)}",
+                fix="give a folder in which both are installed",
+            )
         )
+    data = contents.read(name)[place.offset : place.offset + place.size]
+    if len(data) != place.size:
+        raise BuildError(Fault(where=name, what=f"ends before the code object of {target} does", fix="build or download it again"))
     return data
 
 
@@ -72,7 +81,7 @@ def _read_code_object(module: BuiltModule, unit: Unit, target: str, contents: Co
         return read_code_object(code_object_bytes(module, unit, target, contents))
     except ElfError as error:
         raise BuildError(
-            Fault(where=f"{module.beside(unit.bundle)}, {target}", what=f"is damaged: {error}", fix="build or download it again")
+            Fault(where=f"{module.beside(unit.bundle_of(target))}, {target}", what=f"is damaged: {error}", fix="build or download it again")
         ) from None
 
 
@@ -95,6 +104,8 @@ def _describe(module: BuiltModule, contents: Contents) -> dict[str, Any]:
             there = described["code_objects"][target]
             for kernel, values in zip(code_object.kernels, there["kernels"], strict=True):
                 values["occupancy"] = occupancy(kernel, target)
+            if not _is_here(module, unit, target, contents):
+                continue
             read = _read_code_object(module, unit, target, contents)
             there["elf"] = {
                 "target": read.target,
@@ -111,7 +122,13 @@ def _describe(module: BuiltModule, contents: Contents) -> dict[str, Any]:
 def _files(module: BuiltModule, contents: Contents) -> dict[str, int | None]:
     """Return the sizes of a module's files in bytes; None for one that is missing."""
     manifest = module.manifest
-    names = [module.path, module.beside(manifest.library.file), *(module.beside(unit.bundle) for unit in manifest.units)]
+    names = [module.path, module.beside(manifest.library.file)]
+    names += [
+        module.beside(name)
+        for unit in manifest.units
+        for name, targets in unit.bundles().items()
+        if any(_is_here(module, unit, target, contents) for target in targets)
+    ]
     return {name: contents.sizes.get(name) for name in names}
 
 
@@ -137,6 +154,8 @@ def _write_module(module: BuiltModule, contents: Contents, out: TextIO) -> None:
             )
             for one in made.bitcode
         ),
+        *(("license", f"{file} of {one.file}") for one in made.bitcode for file in one.license_files),
+        *(("library", f"{one.file}, {one.size} bytes, SHA-256 {one.sha256}, {_list(one.targets)}") for one in made.device_libraries),
         *(("uses", f"{name} of {distribution}") for name, distribution in made.distributions.items()),
     ]
     out.writelines(f"    {name:<10} {value}\n" for name, value in facts)
@@ -172,9 +191,20 @@ def _write_unit(module: BuiltModule, unit: Unit, contents: Contents, out: TextIO
     )
 
 
+def _device_name(module: BuiltModule, target: str) -> str:
+    return f"{module.manifest.distribution.name}-device-{target}"
+
+
+def _is_here(module: BuiltModule, unit: Unit, target: str, contents: Contents) -> bool:
+    """Whether a code object can be looked at; that of a split package need not be there."""
+    return not unit.is_split or module.beside(unit.bundle_of(target)) in contents.sizes
+
+
 def _code_object(module: BuiltModule, unit: Unit, target: str, code_object: CodeObject, contents: Contents) -> str:
     from flydsl_build.bundle.elf import describe_e_flags
 
+    if not _is_here(module, unit, target, contents):
+        return f"{code_object.size} bytes in the wheel of {_device_name(module, target)}, SHA-256 {code_object.sha256}"
     read = _read_code_object(module, unit, target, contents)
     return (
         f"{code_object.size} bytes at {code_object.offset}, {describe_e_flags(read.elf.e_flags)}, "

@@ -39,7 +39,11 @@ def _run(arguments: argparse.Namespace) -> int:
     project = project_folder(arguments.project)
     # Everything that is read lives until the end: looking for garbage in between takes a third of the time of ten thousand declarations.
     gc.disable()
-    settings = _with_declarations(read_settings(project, config_settings(arguments.config), os.environ))
+    settings = read_settings(project, config_settings(arguments.config), os.environ)
+    if settings.kernels_from:
+        from flydsl_build.backend.project_layout import with_declarations
+
+        settings = with_declarations(settings)
     specializations = expand(settings)
     groups = group_specializations(specializations, settings)
     if arguments.json:
@@ -114,28 +118,6 @@ def _argument_texts(specializations: Sequence[Specialization]) -> list[list[tupl
             texts.append((name, text))
         found.append(texts)
     return found
-
-
-def _with_declarations(settings: Settings) -> Settings:
-    """Add the kernels of `kernels-from`, whose function is called in a process of its own, as in a build."""
-    if not settings.kernels_from:
-        return settings
-    from flydsl_build.backend.project_layout import package_roots_of
-    from flydsl_build.compile.cache import open_cache
-    from flydsl_build.compile.declarations import collect_declarations
-    from flydsl_build.config.settings import extend_with_declarations
-
-    roots = package_roots_of(settings.project_dir)
-    cache = open_cache(settings, os.environ, _say)
-    declared = collect_declarations(
-        settings.kernels_from, package_roots=roots, project=settings.project_dir, timeout=settings.timeout, cache=cache
-    )
-    cache.close()
-    return extend_with_declarations(settings, declared.pairs)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"flydsl-build: {text}\n")
 
 
 def _count(number: int, noun: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
@@ -13,15 +14,16 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from flydsl_build.command_line.contents import is_artefact_folder, open_contents
+from flydsl_build.backend.placement import is_artefact_folder, is_manifest
+from flydsl_build.command_line.contents import open_contents
 from flydsl_build.errors import BuildError, Fault, VerifyError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flydsl_build.command_line.arguments import Subparsers
-    from flydsl_build.command_line.contents import Contents
+    from flydsl_build.command_line.contents import BuiltModule, Contents
 
 __all__ = ["add"]
 
@@ -32,33 +34,74 @@ def add(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser("verify", help="check a wheel or an installed package; exit status 1 if something is wrong")
     parser.add_argument("path", type=Path, metavar="WHEEL|DIR")
+    parser.add_argument("device", nargs="*", type=Path, metavar="DEVICE_WHEEL", help="device wheels, to check against the host wheel WHEEL")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from flydsl_build.bundle.verify import verify_package
+    from flydsl_build.bundle.verify import verify_bundles, verify_package
 
-    with open_contents(arguments.path) as contents:
-        faults = list(_record_faults(contents))
-        folders = contents.artefact_folders()
-        if not folders:
-            contents.modules()  # raises, with what to give
+    with contextlib.ExitStack() as stack:
+        contents = stack.enter_context(open_contents(arguments.path))
+        others = [stack.enter_context(open_contents(path)) for path in arguments.device]
+        faults = [fault for one in (contents, *others) for fault in _record_faults(one)]
+        folders = sorted({folder for one in (contents, *others) for folder in one.artefact_folders()})
+        modules = [] if faults or _is_device(contents) else contents.modules()
         with tempfile.TemporaryDirectory(prefix="flydsl-build-") as temporary:
             if not faults:
-                contents.copy_to(Path(temporary))
+                for one in (contents, *others):
+                    one.copy_to(Path(temporary))
                 for folder in folders:
-                    faults += [replace(one, where=f"{folder}/{one.where}") for one in verify_package(Path(temporary, folder))]
-        if not faults:
+                    check = verify_package if modules else verify_bundles
+                    faults += [replace(one, where=f"{folder}/{one.where}") for one in check(Path(temporary, folder))]
+        if not faults and modules:
             faults += _stub_faults(contents)
+        if not faults and modules:
+            faults += [fault for one in (contents, *others) for fault in _sbom_faults(one, modules, is_first=one is contents)]
         if faults:
             raise VerifyError(*faults)
-        modules = contents.modules()
-    objects = sum(len(unit.code_objects) for one in modules for unit in one.manifest.units)
+        there = {name for one in (contents, *others) for name in one.sizes}
+        if not modules:
+            sys.stdout.write(f"{arguments.path}: {len(there & set(contents.bundles()))} bundles of a device wheel: no fault found\n")
+            return 0
+    names = [one.beside(unit.bundle_of(target)) for one in modules for unit in one.manifest.units for target in unit.code_objects]
+    objects = sum(name in there for name in names)
     specializations = sum(1 for one in modules for _ in one.manifest.specializations())
+    left = f" of {len(names)}" if objects < len(names) else ""
     sys.stdout.write(
-        f"{arguments.path}: {len(modules)} modules, {specializations} specializations, {objects} code objects: no fault found\n"
+        f"{arguments.path}: {len(modules)} modules, {specializations} specializations, {objects}{left} code objects: no fault found\n"
     )
     return 0
+
+
+def _is_device(contents: Contents) -> bool:
+    """Whether these are the code objects of a device wheel alone."""
+    return bool(contents.bundles()) and not any(is_manifest(name) for name in contents.sizes)
+
+
+def _sbom_faults(contents: Contents, modules: Sequence[BuiltModule], *, is_first: bool) -> Iterator[Fault]:
+    """Yield the bills of materials that do not say what the manifests say, and that a wheel has none."""
+    from flydsl_build.bundle.sbom import SBOM_FILE, sbom, sbom_facts
+
+    manifests = [one.manifest for one in modules]
+    found = contents.sboms(modules)
+    if not found and contents.wheel is not None:
+        yield Fault(where=contents.path.name, what=f"has no bill of materials sboms/{SBOM_FILE} of these kernels", fix=_REBUILD)
+    for path, what in found:
+        targets = {target for one in manifests for target in one.targets} if what.targets is None else what.targets
+        host = is_first and what.name == manifests[0].distribution.name
+        expected = sbom(manifests, name=what.name, version=manifests[0].distribution.version, targets=targets, host=host)
+        try:
+            facts = sbom_facts(contents.read(path))
+        except ValueError as error:
+            yield Fault(where=path, what=str(error), fix=_REBUILD)
+            continue
+        for text, some in (("lists", set(facts) - set(sbom_facts(expected))), ("does not list", set(sbom_facts(expected)) - set(facts))):
+            for kind, name, version, digest in sorted(some):
+                words = " ".join(filter(None, (kind, name, version, f"SHA-256 {digest}" if digest else "")))
+                yield Fault(
+                    where=path, what=f"{text} {words}, {'unlike' if text == 'lists' else 'which is in'} the manifests", fix=_REBUILD
+                )
 
 
 def _record_faults(contents: Contents) -> Iterator[Fault]:

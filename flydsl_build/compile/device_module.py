@@ -16,9 +16,11 @@ from flydsl._mlir._mlir_libs._mlirDialectsLLVM import translate_module_to_llvmir
 from flydsl._mlir.dialects import gpu
 from flydsl._mlir.passmanager import PassManager
 
-__all__ = ["DeviceModule", "SymbolConflictError", "assembly", "join_gpu_modules", "llvm_ir", "serialize"]
+__all__ = ["DeviceModule", "SymbolConflictError", "assembly", "device_libraries", "join_gpu_modules", "llvm_ir", "serialize"]
 
 _LDS = 3
+# Which of ROCm's device libraries MLIR links, by the names of functions that are declared and not defined.
+_DEVICE_LIBRARIES = {"__ocml_": "ocml.bc", "__ockl_": "ockl.bc"}
 
 
 class SymbolConflictError(Exception):
@@ -148,6 +150,13 @@ def _free_name(name: str, label: str, taken: set[str]) -> str:
         count += 1
         candidate = f"{name}__{suffix}_{count}"
     return candidate
+
+
+def device_libraries(module: ir.Module) -> list[str]:
+    """Return the file names of ROCm's device libraries that a joined module will be linked with."""
+    gpu_module = _gpu_module(module)
+    declared = [_symbol(op) for op in _operations(gpu_module) if op.name == "llvm.func" and _is_shared_declaration(op)]
+    return [file for prefix, file in _DEVICE_LIBRARIES.items() if any(name.startswith(prefix) for name in declared)]
 
 
 def serialize(module: ir.Module, *, attach: str, toolkit: str) -> bytes:

@@ -297,8 +297,11 @@ class ExternResolver:
             target = self.staging / f"{digest[:32]}.bc"
             target.write_bytes(data)
             self.staged[digest] = str(target)
-        use.files[self.staged[digest]] = BitcodeUse(file=shown, sha256=digest, size=len(data), abi=module.version)
-        return self.staged[digest]
+        staged = self.staged[digest]
+        known = use.files[staged].externs if staged in use.files else ()
+        externs = tuple(dict.fromkeys([*known, *([rule.symbol] if rule is not None else [])]))
+        use.files[staged] = BitcodeUse(file=shown, sha256=digest, size=len(data), abi=module.version, externs=externs)
+        return staged
 
     def _shown(self, path: Path) -> str:
         """Name a file relative to the project; one outside it by its name alone, since builders' folders do not belong into wheels."""

@@ -136,6 +136,10 @@ def _extern_table(data: dict[str, Any]) -> ExternTable:
     return ExternTable(**values)
 
 
+def _bitcode_use(data: dict[str, Any]) -> BitcodeUse:
+    return BitcodeUse(**{**data, "externs": tuple(data["externs"])})
+
+
 def _pairs(items: list[list[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in items)
 
@@ -163,12 +167,25 @@ class ParameterInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BitcodeUse:
-    """One bitcode file that was linked into a code object: its name relative to the project, digest, bytes, code object version."""
+    """One bitcode file that was linked into a code object.
+
+    Parameters
+    ----------
+    file
+        Its name, relative to the project.
+    size
+        In bytes.
+    abi
+        The code object version.
+    externs
+        The keys of the extern tables that it was linked for.
+    """
 
     file: str
     sha256: str
     size: int
     abi: int | None = None
+    externs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +200,8 @@ class CodeObjectBuild:
         Name of the AMDGPU ELF file in the job's output folder.
     kernels
         Symbols of the kernels in it.
+    bitcode, device_libraries
+        What was linked: for externs, and of ROCm's device libraries.
     """
 
     group: str
@@ -192,6 +211,7 @@ class CodeObjectBuild:
     init: tuple[str, ...] = ()
     globals: tuple[str, ...] = ()
     bitcode: tuple[BitcodeUse, ...] = ()
+    device_libraries: tuple[BitcodeUse, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -303,7 +323,8 @@ class JobResult:
                     "axes": _pairs(one["axes"]),
                     "init": tuple(one["init"]),
                     "globals": tuple(one["globals"]),
-                    "bitcode": tuple(BitcodeUse(**use) for use in one["bitcode"]),
+                    "bitcode": tuple(_bitcode_use(use) for use in one["bitcode"]),
+                    "device_libraries": tuple(_bitcode_use(use) for use in one["device_libraries"]),
                 }
             )
             for one in data["code_objects"]

@@ -33,7 +33,7 @@ from flydsl_build.compile import author_values, device_module, factories, flydsl
 from flydsl_build.compile.author_code import relative_to_roots
 from flydsl_build.compile.captured_output import captured_stderr
 from flydsl_build.compile.externs import ExternResolver, ExternUse
-from flydsl_build.compile.jobs import CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
+from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
 from flydsl_build.compile.torch_stand_in import TorchMissingError
 from flydsl_build.config.settings import CompileOptions
 from flydsl_build.declare.argument_grammar import format_argument
@@ -43,7 +43,7 @@ from flydsl_build.errors import Fault, did_you_mean
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from flydsl_build.compile.jobs import Job, WorkerSettings
     from flydsl_build.declare.argument_types import ArgumentType
@@ -716,6 +716,7 @@ def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[li
         group = "_".join(words) or "main"
         device, joined = _join_group(members, job)
         file = f"{group}.hsaco"
+        libraries = device_module.device_libraries(device)
         code = _serialize(device, members, job, settings)
         Path(job.output, file).write_bytes(code)
         uses = [one.externs for one in members]
@@ -727,13 +728,28 @@ def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[li
                 axes=axes,
                 init=tuple(dict.fromkeys(init for use in uses for init in use.init)),
                 globals=tuple(dict.fromkeys(name for use in uses for name in use.globals)),
-                bitcode=tuple({use.sha256: use for one in uses for use in one.files.values()}.values()),
+                bitcode=_joined_bitcode(uses),
+                device_libraries=tuple(_device_library(Path(settings.toolkit.folder, "amdgcn", "bitcode", name)) for name in libraries),
             )
         )
         built += [_finish(one, group, job, settings) for one in joined]
     order = {one.specialization.name: index for index, one in enumerate(traced)}
     built.sort(key=lambda one: order[one.name])
     return objects, built
+
+
+def _joined_bitcode(uses: Sequence[ExternUse]) -> tuple[BitcodeUse, ...]:
+    """Return what several specializations are linked with: each file once, for the externs of all."""
+    found: dict[str, BitcodeUse] = {}
+    for use in (use for one in uses for use in one.files.values()):
+        known = found.setdefault(use.sha256, use)
+        found[use.sha256] = replace(known, externs=tuple(dict.fromkeys((*known.externs, *use.externs))))
+    return tuple(found.values())
+
+
+def _device_library(path: Path) -> BitcodeUse:
+    data = path.read_bytes()
+    return BitcodeUse(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
 
 
 def _join_group(members: list[_Traced], job: Job) -> tuple[ir.Module, list[_Joined]]:

@@ -17,7 +17,18 @@ from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from ..targets import TARGETS
 from .keys import quote_key
 from .names import is_dotted_name, is_name, placeholders, reference_fault
-from .sources import SIZE_FIX, URL_FAULT, Override, is_url, read_overrides, setuptools_settings, size_of, targets_of
+from .sources import (
+    PER_ARCH_TAGS,
+    SIZE_FIX,
+    URL_FAULT,
+    WHEELS,
+    Override,
+    is_url,
+    read_overrides,
+    setuptools_settings,
+    size_of,
+    targets_of,
+)
 from .table_reader import TableReader, describe
 from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings, WrittenNames
 
@@ -184,6 +195,8 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
         "archs": archs,
         "load": reader.choice("load", ("import", "lazy")),
         "editable": reader.choice("editable", ("aot", "jit")),
+        "wheel": reader.choice("wheel", WHEELS),
+        "per_arch_tag": reader.choice("per-arch-tag", PER_ARCH_TAGS),
         "timeout": reader.seconds("timeout"),
         "jobs": reader.integer("jobs", 1),
         "lld": reader.string("lld"),
@@ -212,6 +225,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found["env"] = _env(reader, axes)
     found["externs"] = _externs(reader, axes)
     found["kernels"] = _kernels(reader, axes, faults)
+    found["wheel_from"] = overrides["wheel"].where if "wheel" in overrides else reader.place("wheel") if "wheel" in reader.table else ""
     found["archs_override"] = "archs" in overrides
     found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
     settings = Settings(project_dir=project_dir, **found)
@@ -351,9 +365,23 @@ def _externs(reader: TableReader, axes: tuple[AxisTable, ...]) -> tuple[ExternTa
                 globals=table.strings("globals") or (),
                 init=table.reference("init"),
                 compatible=compatible,
+                license_files=_license_files(table),
             )
         )
     return tuple(found)
+
+
+def _license_files(table: TableReader) -> tuple[str, ...]:
+    """Return globs of licence files, as PEP 639 has them: relative to the project, and not out of it."""
+    globs = table.strings("license-files") or ()
+    for index, text in enumerate(globs):
+        if text.startswith("/") or "\\" in text or "\0" in text or ".." in text.split("/"):
+            table.faults.add(
+                f"{table.place('license-files')}[{index}]",
+                f'"{text}" is not a path inside the project',
+                "write a glob relative to the project, with forward slashes; a licence from elsewhere has to be copied into the project",
+            )
+    return globs
 
 
 def _options(reader: TableReader) -> CompileOptions:
@@ -563,8 +591,23 @@ def _check_kernels(settings: Settings, reader: TableReader | None, faults: Fault
                 "no kernels are declared",
                 f'add a table [{_TABLE}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
             )
+    else:
+        _check_targets(settings, faults, need_archs=need_archs)
+    if need_archs and not faults.faults:
+        _check_wheel(settings, faults)
+
+
+def _check_wheel(settings: Settings, faults: FaultCollector) -> None:
+    """Record that a wheel for one target was asked for, and is not for exactly one."""
+    if settings.wheel in {"fat", "host"}:
         return
-    _check_targets(settings, faults, need_archs=need_archs)
+    targets = settings.all_targets
+    if len(targets) != 1:
+        faults.add(
+            settings.wheel_from,
+            f'a "{settings.wheel}" wheel is for one target, and the kernels are built for {", ".join(targets) or "none"}',
+            f"pass -C archs={targets[0] if targets else 'gfx942'}, and build once for each target",
+        )
 
 
 def _check_targets(settings: Settings, faults: FaultCollector, *, need_archs: bool) -> None:

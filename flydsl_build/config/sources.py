@@ -18,11 +18,13 @@ from .table_reader import SECONDS, describe, seconds_of
 from .tables import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = [
+    "PER_ARCH_TAGS",
     "SIZE_FIX",
     "URL_FAULT",
+    "WHEELS",
     "Override",
     "given_settings",
     "is_url",
@@ -40,6 +42,9 @@ SETUPTOOLS_KEYS = ("--build-option", "--editable_mode", "--global-option", "--qu
 
 RUNTIME_VARIABLES = ("FLYDSL_BUILD_EDITABLE_REBUILD", "FLYDSL_BUILD_LOAD")
 """Variables of the same prefix that installed packages read when they load, and the build does not."""
+
+WHEELS = ("fat", "per-arch", "host", "device", "variant")
+PER_ARCH_TAGS = ("local-version", "build-tag")
 
 _TRUE = ("1", "on", "true", "yes")
 _FALSE = ("0", "false", "no", "off")
@@ -180,12 +185,9 @@ def _seconds(text: str) -> tuple[float | None, str]:
     return seconds_of(text), SECONDS
 
 
-def _load(text: str) -> tuple[str | None, str]:
-    return (text if text in ("import", "lazy") else None), '"import" or "lazy"'
-
-
-def _editable(text: str) -> tuple[str | None, str]:
-    return (text if text in ("aot", "jit") else None), '"aot" or "jit"'
+def _one_of(*words: str) -> Callable[[str], tuple[str | None, str]]:
+    spelled = " or ".join(f'"{word}"' for word in words)
+    return lambda text: ((text if text in words else None), spelled)
 
 
 def _path(text: str) -> tuple[str | None, str]:
@@ -225,10 +227,6 @@ def _url(text: str) -> tuple[str | None, str]:
     return (text if is_url(text) else None), URL_FAULT[1].removeprefix("write ")
 
 
-def _executor(text: str) -> tuple[str | None, str]:
-    return (text if text in ("local", "dask") else None), '"local" or "dask"'
-
-
 def _text(text: str) -> tuple[str | None, str]:
     return (text or None), "a text"
 
@@ -239,12 +237,14 @@ _VALUES: dict[str, Any] = {
     "cache": _boolean,
     "cache_dir": _path,
     "cache_size": _bytes,
-    "executor": _executor,
+    "executor": _one_of("local", "dask"),
     "executor_address": _text,
     "remote_cache": _url,
     "remote_cache_write": _boolean,
-    "load": _load,
-    "editable": _editable,
+    "load": _one_of("import", "lazy"),
+    "editable": _one_of("aot", "jit"),
+    "wheel": _one_of(*WHEELS),
+    "per_arch_tag": _one_of(*PER_ARCH_TAGS),
     "timeout": _seconds,
     "jobs": _jobs,
     "lld": _path,

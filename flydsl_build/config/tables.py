@@ -53,6 +53,10 @@ _SIZE = TomlType(
 _LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
 _EXECUTOR = TomlType(text='"local" or "dask"', schema={"enum": ["local", "dask"]})
 _EDITABLE = TomlType(text='"aot" or "jit"', schema={"enum": ["aot", "jit"]})
+_WHEEL = TomlType(
+    text='"fat", "per-arch", "host", "device" or "variant"', schema={"enum": ["fat", "per-arch", "host", "device", "variant"]}
+)
+_PER_ARCH_TAG = TomlType(text='"local-version" or "build-tag"', schema={"enum": ["local-version", "build-tag"]})
 _TABLE_OR_TABLES = TomlType(
     text="table or list of tables",
     schema={"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
@@ -278,6 +282,9 @@ class ExternTable:
     compatible: tuple[str, ...] = field(default=(), metadata=toml_key("compatible", STRINGS, default="[]"))
     """Targets that may link this bitcode although it was compiled for another chip."""
 
+    license_files: tuple[str, ...] = field(default=(), metadata=toml_key("license-files", STRINGS, default="[]"))
+    """Licence files of this bitcode, as globs relative to the project: for the metadata of wheels, and for source distributions."""
+
     @staticmethod
     def is_function(text: str) -> bool:
         """Whether an entry of `bitcode` names a function, not a file."""
@@ -328,6 +335,20 @@ class Settings:
     )
     """What an editable install serves: stubs with kernels that are compiled ahead of time, and again when their sources changed; or the
     FlyDSL source."""
+
+    wheel: Literal["fat", "per-arch", "host", "device", "variant"] = field(
+        default="fat", metadata=toml_key("wheel", _WHEEL, default='"fat"', config="wheel", env="FLYDSL_BUILD_WHEEL")
+    )
+    """What a wheel holds: everything for all targets; everything for one target; everything but the code objects, with an extra for the
+    device wheel of each target; the code objects of one target; or a wheel variant for one target (experimental)."""
+
+    wheel_from: str = ""
+    """Where `wheel` comes from, for messages; empty if it is nowhere given."""
+
+    per_arch_tag: Literal["local-version", "build-tag"] = field(
+        default="local-version", metadata=toml_key("per-arch-tag", _PER_ARCH_TAG, default='"local-version"', config="per-arch-tag")
+    )
+    """Where a per-arch wheel has its target: in its version, as in `1.0+gfx942`, or in its build tag, as in `1.0-1gfx942`."""
 
     timeout: float = field(
         default=3600.0, metadata=toml_key("timeout", NUMBER, default="3600", config="timeout", env="FLYDSL_BUILD_TIMEOUT")
@@ -435,6 +456,17 @@ class Settings:
         if self.archs_override:
             return tuple(arch for arch in own if arch in self.archs)
         return own
+
+    @property
+    def is_split(self) -> bool:
+        """Whether code objects go into distributions of their own, one for each target."""
+        return self.wheel in {"host", "device"}
+
+    @property
+    def all_targets(self) -> tuple[str, ...]:
+        """Every target that some kernel is built for in this build."""
+        targets = (self.targets_for(kernel, each) for kernel in self.kernels for each in kernel.sets or (None,))
+        return tuple(dict.fromkeys(target for some in targets for target in some))
 
     @property
     def skipped(self) -> tuple[str, ...]:

@@ -27,11 +27,12 @@ class UnsupportedTargetError(ImportError, FlydslRuntimeError):
 
 
 class CorruptFileError(FlydslRuntimeError):
-    """A file of the installed package is not what the build wrote; `file` is its path."""
+    """A file of the installed package is not what the build wrote; `file` is its path, `what` is wrong with it."""
 
-    def __init__(self, file: str, what: str) -> None:
-        super().__init__(f"{file}: {what}\n    -> the installed file is damaged or was edited; reinstall the package")
+    def __init__(self, file: str, what: str, fix: str = "the installed file is damaged or was edited; reinstall the package") -> None:
+        super().__init__(f"{file}: {what}\n    -> {fix}")
         self.file = file
+        self.what = what
 
 
 class _DriverCodeError(FlydslRuntimeError):

@@ -341,11 +341,18 @@ class ModuleHandle:
         from .code_objects import choose_target, flags_fit
 
         manifest = self.manifest
-        chosen = choose_target(manifest["targets"], target)
+        chosen = choose_target(filter(self._is_installed, manifest["targets"]), target)
         facts = [unit["code_objects"][chosen] for unit in manifest["units"] if chosen in unit["code_objects"]]
         if chosen is not None and all(flags_fit(fact["e_flags"], target) for fact in facts):
             return chosen
         distribution = manifest["distribution"]
+        missing = choose_target(manifest["targets"], target) if chosen is None else None
+        if missing is not None:
+            msg = (
+                f"{self.name}: device {device} is {target}, and the code of {distribution['name']} {distribution['version']} for {missing} "
+                f'is not installed\n    -> pip install "{distribution["name"]}[device-{missing}]"'
+            )
+            raise UnsupportedTargetError(msg, name=self.name)
         chip = target.partition(":")[0]
         msg = (
             f"{self.name}: device {device} is {target}, and {distribution['name']} {distribution['version']} has code only for "
@@ -354,6 +361,12 @@ class ModuleHandle:
             f"-C archs={','.join([*manifest['targets'], chip])}"
         )
         raise UnsupportedTargetError(msg, name=self.name)
+
+    def _is_installed(self, target: str) -> bool:
+        """Say whether the code for a target is there: in a split package, each target's comes in a device wheel of its own."""
+        bundles = {unit["bundle"] for unit in self.manifest["units"] if target in unit["code_objects"]}
+        # One of several is enough: that another is missing is a fault, and no reason to take another target.
+        return any("{target}" not in bundle or os.path.isfile(self._path(bundle.replace("{target}", target))) for bundle in bundles)
 
     def _load(self, device: int) -> None:
         units: list[_Unit] = []
@@ -409,9 +422,14 @@ class ModuleHandle:
     def _load_unit(self, unit: dict[str, Any], chosen: str, where: str, units: list[_Unit]) -> None:
         from .code_objects import map_code_object
 
-        file = self._path(unit["bundle"])
+        file = self._path(unit["bundle"].replace("{target}", chosen))
         facts = unit["code_objects"][chosen]
-        image = map_code_object(file, chosen, facts)
+        try:
+            image = map_code_object(file, chosen, facts)
+        except CorruptFileError as error:
+            if "{target}" not in unit["bundle"]:
+                raise
+            raise CorruptFileError(file, error.what, self._reinstall(chosen)) from None
         try:
             loaded = _Unit(unit["name"], unit, image, _native.load_code_object(image))
             units.append(loaded)
@@ -434,6 +452,21 @@ class ModuleHandle:
             text, code, name = error.args
             msg = f"{self.name}: {file}, entry {chosen}, on {where}: {text}"
             raise LoadError(msg, code, name) from None
+
+    def _reinstall(self, target: str) -> str:
+        """Say what to do about a device wheel that does not fit."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        name, wanted = self.manifest["distribution"]["name"], self.manifest["distribution"]["version"]
+        device = f"{name}-device-{target}"
+        try:
+            found = f"{device} {version(device)}"
+        except PackageNotFoundError:
+            found = device
+        return (
+            f"{found} is not of the same build as {name} {wanted}, or is damaged: install both from one build, "
+            f'pip install --force-reinstall "{name}[device-{target}]=={wanted}"'
+        )
 
     def _library(self) -> int:
         """Open the launcher library, once in a process and its children: it holds no state."""

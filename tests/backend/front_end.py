@@ -88,6 +88,7 @@ def call_hook(
     umask: int = 0o022,
     hidden: Sequence[str] = (),
     torch: bool = False,
+    prefix: Sequence[str] = (),
     ok: bool = True,
 ) -> Answer:
     """Call one PEP 517 hook as front ends do: in a process of its own, in the project's folder.
@@ -100,6 +101,8 @@ def call_hook(
         Modules that cannot be imported.
     torch
         Let compile processes see torch, if it is installed.
+    prefix
+        A command that runs the command after it.
     ok
         Fail the test if the hook fails.
     """
@@ -107,7 +110,7 @@ def call_hook(
         answer = Path(temporary, "answer.json")
         request = {"hook": hook, "arguments": list(map(_plain, arguments)), "umask": umask, "hidden": list(hidden), "answer": str(answer)}
         environ = {**build_environment(None if torch else Path(temporary)), **(env or {})}
-        command = [sys.executable, "-c", _HOOK, json.dumps(request)]
+        command = [*prefix, sys.executable, "-c", _HOOK, json.dumps(request)]
         done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300)
         output = done.stdout + done.stderr
         if ok:

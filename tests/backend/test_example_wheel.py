@@ -67,6 +67,7 @@ MEMBERS = [
     # Metadata last, RECORD at the very end.
     "example_kernels-0.1.0.dist-info/METADATA",
     "example_kernels-0.1.0.dist-info/WHEEL",
+    "example_kernels-0.1.0.dist-info/sboms/flydsl-build.cdx.json",
     "example_kernels-0.1.0.dist-info/top_level.txt",
     "example_kernels-0.1.0.dist-info/RECORD",
 ]
@@ -115,6 +116,14 @@ def test_name_and_tag(example_wheel: Path) -> None:
     facts = email.message_from_bytes(members(example_wheel)["example_kernels-0.1.0.dist-info/WHEEL"])
     assert facts.get_all("Tag") == ["cp311-abi3-manylinux_2_17_x86_64"]
     assert facts["Root-Is-Purelib"] == "false"
+
+
+def test_auditwheel_says_the_same_of_the_tag(example_wheel: Path) -> None:
+    """The bundles are no ELF files, which auditwheel would refuse."""
+    wheel_abi: Any = pytest.importorskip("auditwheel.wheel_abi")
+    found = wheel_abi.analyze_wheel_abi(None, None, example_wheel, frozenset(), disable_isa_ext_check=False, allow_graft=False)
+    assert found.overall_policy.name == example_wheel.stem.rpartition("-")[2] == "manylinux_2_17_x86_64"
+    assert {library for refs in found.external_refs.values() for library in refs.libs} == set()
 
 
 def test_metadata_asks_for_nothing(example_wheel: Path) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import subprocess
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -68,6 +70,39 @@ def test_without_source_date_epoch(without_epoch: Path, tmp_path: Path) -> None:
 
 def test_the_epoch_changes_times_alone(with_epoch: Path, without_epoch: Path) -> None:
     assert members(with_epoch) == members(without_epoch)
+
+
+@pytest.fixture(scope="module")
+def stranger() -> list[str]:
+    """A command that runs another as a user with another number and no name; none where the kernel lets nobody be another."""
+    tool = shutil.which("unshare")
+    command = [tool or "unshare", "--user", "--map-user=4321", "--map-group=4321"]
+    done = subprocess.run([*command, "id", "-u"], capture_output=True, text=True, check=False) if tool else None
+    return command if done is not None and done.stdout == "4321\n" else []
+
+
+def test_everything_at_once(with_epoch: Path, stranger: list[str], tmp_path: Path) -> None:
+    """Another path, user, umask, locale, time zone and number of jobs, with a cold cache and with a hot one."""
+    env = {
+        "SOURCE_DATE_EPOCH": str(EPOCH),
+        "FLYDSL_BUILD_CACHE": "true",
+        "FLYDSL_BUILD_CACHE_DIR": str(tmp_path / "cache"),
+        "HOME": str(tmp_path / "home"),
+        "LC_ALL": "tr_TR.UTF-8",
+        "LANG": "tr_TR.UTF-8",
+        "TZ": "Pacific/Chatham",
+        "PYTHONHASHSEED": "77",
+        "USER": "somebody",
+    }
+    for state, cached in (("cold", 0), ("hot", 2)):
+        project = copy_project(PACKAGES / "tiny", tmp_path / f"ein anderer Ort ({state})" / "tiny")
+        settings = {**TWO_TARGETS, "jobs": "2"}
+        answer = call_hook(project, "build_wheel", project.parent, settings, env=env, umask=0o027, prefix=stranger)
+        assert f"2 jobs: {cached} from the cache, {2 - cached} compiled" in answer.output
+        wheel = project.parent / answer.value
+        assert wheel.name == with_epoch.name
+        assert members(wheel) == members(with_epoch)  # says what differs
+        assert wheel.read_bytes() == with_epoch.read_bytes()
 
 
 @pytest.mark.parametrize("epoch", ["0", "315532799"])

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import flydsl_build
 from flydsl_build.bundle.elf import VersionNeed, read_elf
 from flydsl_build.bundle.platform_tag import _glibc_minor, platform_tag, wheel_tag
 from flydsl_build.errors import VerifyError
@@ -133,3 +136,41 @@ def test_interpreters_the_run_time_cannot_run_in(existing: str) -> None:
 def test_not_a_tag() -> None:
     with pytest.raises(ValueError, match="is not a wheel tag"):
         wheel_tag("py3", [])
+
+
+def test_the_run_time_binds_no_symbol_that_is_too_new() -> None:
+    """Whatever gcc and glibc built it: manylinux_2_28 is what ROCm's own wheels need."""
+    runtime = Path(flydsl_build.__file__).parent / "runtime"
+    (native,) = runtime.glob("_native*.so")
+    needs = {need.version for need in read_elf(native.read_bytes()).version_needs}
+    newer = {need for need in needs if tuple(map(int, need.removeprefix("GLIBC_").split("."))) > (2, 28)}
+    assert newer == set()
+    assert platform_tag([native]) in {f"manylinux_2_{minor}_x86_64" for minor in range(17, 29)}
+
+
+def test_the_versions_are_those_of_the_policy() -> None:
+    """Every version of a symbol that some manylinux policy knows asks for the first policy that has it."""
+    policies: Any = pytest.importorskip("auditwheel.policy")
+    architecture: Any = pytest.importorskip("auditwheel.architecture")
+    libc: Any = pytest.importorskip("auditwheel.libc")
+    known = policies.WheelPolicies(libc=libc.Libc.GLIBC, arch=architecture.Architecture.x86_64)
+    first: dict[str, int] = {}
+    for policy in known:
+        for name in (policy.name, *policy.aliases):
+            match = re.fullmatch(r"manylinux_2_(\d+)", name.removesuffix("_x86_64"))
+            for prefix, versions in policy.symbol_versions.items() if match else ():
+                for version in versions:
+                    text = f"{prefix}_{version}"
+                    first[text] = min(first.get(text, 99), int(match[1]))
+    assert "GLIBC_2.34" in first
+    checked = {text: minor for text, minor in first.items() if text.startswith(("GLIBC_2", "GLIBCXX_3", "CXXABI_1", "GCC_"))}
+    assert len(checked) > 100
+    wrong = {}
+    for text, minor in checked.items():
+        need = (VersionNeed(library="libc.so.6", version=text),)
+        mine = _glibc_minor(dataclasses.replace(read_elf(BARE.read_bytes()), version_needs=need))
+        policy_minors = sorted(set(first.values()))
+        # A policy for each release of glibc is not there: ours may be finer, never looser.
+        if mine is None or next((one for one in policy_minors if one >= max(mine, 17)), None) != max(minor, 17):
+            wrong[text] = (mine, minor)
+    assert wrong == {}

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library, verify_package
+from flydsl_build.bundle.manifest import ManifestError
+from flydsl_build.bundle.offload_bundle import ALIGNMENT, write_bundle
+from flydsl_build.bundle.verify import verify_bundles, verify_code_object, verify_launcher_library, verify_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from flydsl_build.bundle.manifest import Manifest
+    from flydsl_build.bundle.offload_bundle import OffloadBundle
     from flydsl_build.errors import Fault
 
 KERNELS = {"add_0": (8, 16, 8, 16, 4), "double_1": (8, 16, 4)}
@@ -234,3 +237,59 @@ def test_exchanged_code_objects(package: Path) -> None:
         "two.hipfb, gfx1100: the SHA-256 digest is not the one in two.json",
         "two.hipfb, gfx942: the SHA-256 digest is not the one in two.json",
     ]
+
+
+def split(package: Path, manifest: Manifest, bundle: OffloadBundle) -> Path:
+    """Make the package one whose targets have bundles of their own."""
+    (package / "two.hipfb").unlink()
+    (unit,) = manifest.units
+    code_objects = {target: dataclasses.replace(one, offset=ALIGNMENT) for target, one in unit.code_objects.items()}
+    changed = dataclasses.replace(manifest, units=(dataclasses.replace(unit, bundle="two.{target}.hipfb", code_objects=code_objects),))
+    (package / "two.json").write_text(changed.to_json())
+    for target, entry in bundle.entries.items():
+        data = write_bundle({target: bundle.data[entry.offset : entry.offset + entry.size]}).data
+        (package / f"two.{target}.hipfb").write_bytes(data)
+    return package
+
+
+def words(faults: list[Fault]) -> list[str]:
+    return [f"{fault.where}: {fault.what}" for fault in faults]
+
+
+def test_split_package(package: Path, manifest: Manifest, bundle: OffloadBundle) -> None:
+    split(package, manifest, bundle)
+    assert verify_package(package) == []
+    # That of a device wheel which is not installed.
+    (package / "two.gfx1100.hipfb").rename(package / "two.gfx90a.hipfb")
+    assert words(verify_package(package)) == ["two.gfx90a.hipfb: belongs to no manifest"]
+    (package / "two.gfx90a.hipfb").replace(package / "two.gfx942.hipfb")
+    assert words(verify_package(package)) == ["two.gfx942.hipfb: the bundle has gfx1100, two.json has gfx942"]
+
+
+def test_bundles_of_a_device_wheel(package: Path, manifest: Manifest, bundle: OffloadBundle) -> None:
+    split(package, manifest, bundle)
+    (package / "two.json").unlink()
+    assert verify_bundles(package) == []
+    (package / "two.gfx1100.hipfb").replace(package / "two.gfx942.hipfb")
+    assert words(verify_bundles(package)) == ["two.gfx942.hipfb: the bundle has gfx1100, its name says gfx942"]
+    (package / "two.gfx942.hipfb").write_bytes(b"junk")
+    assert words(verify_bundles(package)) == ["two.gfx942.hipfb: is not an offload bundle: it does not start with the magic"]
+    code = bundle.data[bundle.entries["gfx1100"].offset :][: bundle.entries["gfx1100"].size]
+    (package / "two.gfx942.hipfb").write_bytes(write_bundle({"gfx942": code}).data)
+    assert words(verify_bundles(package)) == [
+        "two.gfx942.hipfb: the code object is for gfx1100 (e_flags 0x41); target gfx942 needs gfx942, xnack any, sramecc any (e_flags 0x54c)"
+    ]
+
+
+def test_targets_with_one_bundle_name(manifest: Manifest) -> None:
+    (unit,) = manifest.units
+    other = dataclasses.replace(unit, name="other")
+    twice = dataclasses.replace(manifest, units=tuple(dataclasses.replace(one, bundle="two.{target}.hipfb") for one in (unit, other)))
+    with pytest.raises(ManifestError, match=r'units: two bundles have the name "two.gfx942.hipfb"'):
+        twice.to_json()
+    # Two units may share a pattern if no target is in both.
+    halves = [
+        dataclasses.replace(one, bundle="two.{target}.hipfb", code_objects={target: one.code_objects[target]})
+        for one, target in ((unit, "gfx942"), (other, "gfx1100"))
+    ]
+    assert [dict(one.bundles()) for one in halves] == [{"two.gfx942.hipfb": ("gfx942",)}, {"two.gfx1100.hipfb": ("gfx1100",)}]

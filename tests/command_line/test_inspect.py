@@ -21,7 +21,10 @@ from flydsl_build.compile.disassembler import find_disassemblers
 MANIFEST = "space/_flydsl_halve/halve.json"
 BUNDLE = "space/_flydsl_halve/halve.hipfb"
 
+SBOM = "second_kernels-0.3.dist-info/sboms/flydsl-build.cdx.json"
+
 TEXT = """\
+bill of materials: second_kernels-0.3.dist-info/sboms/flydsl-build.cdx.json
 space.halve
     from       second-kernels 0.3
     targets    gfx942, gfx1100
@@ -72,7 +75,7 @@ def test_text(call: Any, second: Built) -> None:
 def test_json(call: Any, second: Built) -> None:
     answer = call("inspect", second.wheel, "--json")
     value = json.loads(answer.out)
-    assert (value["path"], value["size"]) == (second.wheel.name, second.wheel.stat().st_size)
+    assert (value["path"], value["size"], value["sboms"]) == (second.wheel.name, second.wheel.stat().st_size, [SBOM])
     (module,) = value["modules"]
     with zipfile.ZipFile(second.wheel) as archive:
         manifest = json.loads(archive.read(MANIFEST))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from calling import Built, change_manifest, changed_wheel
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 MANIFEST = "space/_flydsl_halve/halve.json"
 BUNDLE = "space/_flydsl_halve/halve.hipfb"
 STUB = "space/halve.py"
+SBOM = "second_kernels-0.3.dist-info/sboms/flydsl-build.cdx.json"
 REBUILD = "\n    -> the file was changed or damaged after the build: build or download the package again\n"
 
 
@@ -65,6 +68,30 @@ def test_stub(call: Any, second: Built, tmp_path: Path) -> None:
     assert call("verify", changed).err == f"flydsl-build: {STUB}: the stub was made for another manifest than {MANIFEST}{REBUILD}"
     gone = changed_wheel(second.wheel, tmp_path / "b.whl", {STUB: None})
     assert call("verify", gone).err == f"flydsl-build: {STUB}: the stub of space.halve is missing{REBUILD}"
+
+
+def test_bill_of_materials(call: Any, second: Built, tmp_path: Path) -> None:
+    def other_linker(data: bytes) -> bytes:
+        value = json.loads(data)
+        (one,) = [one for one in value["components"] if one["name"] == "lld"]
+        one["version"] = "1.0"
+        return json.dumps(value).encode()
+
+    changed = changed_wheel(second.wheel, tmp_path / "a.whl", {SBOM: other_linker})
+    answer = call("verify", changed)
+    assert answer.status == 1
+    first, *_, missing, _ = answer.err.splitlines()
+    assert first == "flydsl-build: 2 faults:"
+    assert answer.err.splitlines()[1] == f"  1. {SBOM}: lists application lld 1.0, unlike the manifests"
+    assert re.fullmatch(rf"  2\. {re.escape(SBOM)}: does not list application lld \S+, which is in the manifests", missing)
+    junk = changed_wheel(second.wheel, tmp_path / "b.whl", {SBOM: lambda _: b"{}"})
+    assert call("verify", junk).err == f"flydsl-build: {SBOM}: it is no CycloneDX document (KeyError('components')){REBUILD}"
+    gone = changed_wheel(second.wheel, tmp_path / "c.whl", {SBOM: None})
+    assert (
+        call("verify", gone).err == f"flydsl-build: c.whl: has no bill of materials sboms/flydsl-build.cdx.json of these kernels{REBUILD}"
+    )
+    site = unpack(tmp_path / "site", changed)
+    assert call("verify", site).err == answer.err
 
 
 def test_folder(call: Any, second: Built, tmp_path: Path) -> None:

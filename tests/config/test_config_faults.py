@@ -23,7 +23,8 @@ WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
     "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, editable, env, executor, executor-address, externs, jobs, "
-    "kernels, kernels-from, lld, load, options, remote-cache, remote-cache-write, rocm-path, timeout, torch-ops, verbose."
+    "kernels, kernels-from, lld, load, options, per-arch-tag, remote-cache, remote-cache-write, rocm-path, timeout, torch-ops, "
+    "verbose, wheel."
 )
 
 
@@ -327,7 +328,7 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"dump_ir": "x"}, '-C dump_ir: unknown config setting\n    -> Did you mean "dump-ir"?'),
         (
             {"zzz": ""},
-            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, editable, executor, executor-address, jobs, lld, load, remote-cache, remote-cache-write, rocm-path, timeout, verbose.",
+            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, editable, executor, executor-address, jobs, lld, load, per-arch-tag, remote-cache, remote-cache-write, rocm-path, timeout, verbose, wheel.",
         ),
         ({"archs": ""}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": [" ", ","]}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
@@ -354,6 +355,12 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"remote-cache": ["s3://a", "s3://b"]}, "-C remote-cache: given 2 times with different values\n    -> give it once"),
         ({"executor": "ray"}, '-C executor: found "ray"\n    -> write "local" or "dask"'),
         ({"load": "eager"}, '-C load: found "eager"\n    -> write "import" or "lazy"'),
+        ({"wheel": "thin"}, '-C wheel: found "thin"\n    -> write "fat" or "per-arch" or "host" or "device" or "variant"'),
+        ({"per-arch-tag": "name"}, '-C per-arch-tag: found "name"\n    -> write "local-version" or "build-tag"'),
+        (
+            {"wheel": "per-arch", "archs": "gfx942,gfx1100"},
+            '-C wheel: a "per-arch" wheel is for one target, and the kernels are built for gfx942, gfx1100\n    -> pass -C archs=gfx942, and build once for each target',
+        ),
         ({"verbose": "2"}, '-C verbose: found "2"\n    -> write true or false'),
         ({"lld": ""}, '-C lld: found ""\n    -> write a path'),
         (
@@ -457,3 +464,21 @@ def test_no_kernels_from_python_either(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         extend_with_declarations(settings, {"m:f": {}})
     assert str(caught.value).startswith(f"{T}.archs: no architectures are given to build for: m:f\n")
+
+
+@pytest.mark.parametrize("path", ["../LICENSE", "/usr/share/LICENSE", "lib\\\\LICENSE"])
+def test_licence_files_outside_of_the_project(path: str, tmp_path: Path) -> None:
+    text = f'{MINIMAL}[{T}.externs.f]\nlicense-files = ["LICENSE", "{path}"]\n'
+    shown = path.replace("\\\\", "\\")
+    assert fault(tmp_path, text) == (
+        f'{T}.externs.f.license-files[1]: "{shown}" is not a path inside the project\n    -> write a glob relative to the project, '
+        "with forward slashes; a licence from elsewhere has to be copied into the project"
+    )
+
+
+def test_a_wheel_for_one_target_in_the_table(tmp_path: Path) -> None:
+    text = MINIMAL.replace("archs = ", 'wheel = "device"\narchs = ').replace('["gfx942"]', '["gfx950", "gfx942"]')
+    assert fault(tmp_path, text) == (
+        f'{T}.wheel: a "device" wheel is for one target, and the kernels are built for gfx950, gfx942\n'
+        "    -> pass -C archs=gfx950, and build once for each target"
+    )

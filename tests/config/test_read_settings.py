@@ -47,6 +47,8 @@ def test_everything(tmp_path: Path) -> None:
         rocm-path = "/opt/rocm"
         verbose = true
         dump-ir = "ir"
+        wheel = "host"
+        per-arch-tag = "build-tag"
         cache = false
         cache-dir = "kept"
         cache-size = "1.5 MB"
@@ -74,6 +76,7 @@ def test_everything(tmp_path: Path) -> None:
         globals = ["_ZN1gE"]
         init = "pkg.device:State.init"
         compatible = ["gfx950"]
+        license-files = ["lib/LICENSE.mori", "lib/licenses/*"]
         [tool.flydsl-build.externs.other]
         bitcode = ["a.bc", "pkg.bitcode:find"]
         [tool.flydsl-build.kernels."pkg.mod:build"]
@@ -103,6 +106,9 @@ def test_everything(tmp_path: Path) -> None:
         rocm_path=Path("/opt/rocm"),
         verbose=True,
         dump_ir=tmp_path / "ir",
+        wheel="host",
+        wheel_from="tool.flydsl-build.wheel",
+        per_arch_tag="build-tag",
         cache=False,
         cache_dir=tmp_path / "kept",
         cache_size=1_500_000,
@@ -131,6 +137,7 @@ def test_everything(tmp_path: Path) -> None:
                 globals=("_ZN1gE",),
                 init="pkg.device:State.init",
                 compatible=("gfx950",),
+                license_files=("lib/LICENSE.mori", "lib/licenses/*"),
             ),
             ExternTable(symbol="other", where="tool.flydsl-build.externs.other", bitcode=("a.bc", "pkg.bitcode:find")),
         ),

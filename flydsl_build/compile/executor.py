@@ -59,6 +59,8 @@ class Outcome:
         Why there is no result.
     killed
         Whether the process was killed from outside, as the system does where memory runs out.
+    aborted
+        Whether LLVM ended the process, which it does for all of a job, without saying for which specialization.
     """
 
     seconds: float
@@ -66,6 +68,7 @@ class Outcome:
     dependencies: dict[str, str | None] | None = None
     fault: Fault | None = None
     killed: bool = False
+    aborted: bool = False
 
 
 class JobExecutor(Protocol):

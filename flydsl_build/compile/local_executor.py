@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from flydsl_build.compile.environment import worker_environment
 from flydsl_build.compile.executor import Outcome, WorkerBugError
 from flydsl_build.compile.memory import available_memory, peak_memory, resident_memory
 from flydsl_build.errors import CompileError, Fault
+from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["LocalExecutor", "run_alone"]
 
 _TAIL = 4000
+# What LLVM writes where it can only abort, before what Python writes of that.
+_ABORTED = re.compile(r"LLVM ERROR: .*?(?=\nFatal Python error|\Z)", re.DOTALL)
 # A worker that has FlyDSL and one kernel of no size takes half of it. Stands for the largest worker until one was measured.
 _FIRST_GUESS = 1 << 30
 _SAMPLE = 1.0
@@ -119,7 +123,7 @@ class LocalExecutor:
         self.startup = self.startup or worker.startup
         if isinstance(answer, Fault):
             self._drop(worker)
-            return Outcome(seconds=seconds, fault=answer, killed=worker.was_killed)
+            return Outcome(seconds=seconds, fault=answer, killed=worker.was_killed, aborted=worker.was_aborted)
         with self._changed:
             self._idle.append(worker)
         return Outcome(seconds=seconds, result=answer["result"], dependencies=answer["dependencies"])
@@ -191,8 +195,19 @@ def run_alone(
         worker.close()
     seconds = time.perf_counter() - started
     if isinstance(answer, Fault):
-        return Outcome(seconds=seconds, fault=answer, killed=worker.was_killed)
+        return Outcome(seconds=seconds, fault=answer, killed=worker.was_killed, aborted=worker.was_aborted)
     return Outcome(seconds=seconds, result=answer["result"], dependencies=answer["dependencies"])
+
+
+def _abort_fault(job: Job, message: str) -> Fault:
+    """Say for what LLVM's code generator ended the process, and what it wrote before Python's own report of that."""
+    names = ", ".join(one.name for one in job.specializations)
+    target = parse_target(job.target, where="")
+    what, fix = f"the code generator failed for {names}", "see its message below"
+    if target.is_generic:
+        what, fix = f"{names}: the generic target {job.target} cannot express it", target.instead
+    where = f"{job.specializations[0].where}, {job.target}" if len(job.specializations) == 1 else job.label
+    return Fault(where=where, what=what, fix=fix, detail=message)
 
 
 class _Worker:
@@ -207,6 +222,7 @@ class _Worker:
         self.verbose = settings.verbose
         self.startup: float | None = None
         self.was_killed = False
+        self.was_aborted = False
         self._started = time.perf_counter()
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process; `close` closes it
         # Whoever writes to it appends, and `captured_output` reads from it in the worker.
@@ -315,6 +331,11 @@ class _Worker:
             )
         self.kill()
         code = self.process.returncode
+        written = self._tail(self._log_start)
+        aborted = _ABORTED.search(written)
+        if code == -signal.SIGABRT and aborted is not None:
+            self.was_aborted = True
+            return _abort_fault(job, aborted[0].strip())
         how = f"exit status {code}"
         if code < 0:
             try:
@@ -326,7 +347,7 @@ class _Worker:
         if code == -signal.SIGKILL:
             self.was_killed = True
             fix = "it was tried again with no other beside it: if it ran out of memory, build on a machine with more"
-        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=self._tail(self._log_start))
+        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=written)
 
     def _tail(self, start: int = 0) -> str:
         size = os.fstat(self.log.fileno()).st_size

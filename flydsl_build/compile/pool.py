@@ -11,6 +11,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flydsl_build.errors import CompileError, Fault
@@ -61,6 +63,8 @@ class _Run:
         self.elsewhere: deque[tuple[int, float]] = deque()
         # Jobs whose worker was killed from outside.
         self.killed: list[int] = []
+        # Jobs that LLVM ended, with the jobs for each of their specializations, which tell for which it does.
+        self.split: dict[int, tuple[Fault, range]] = {}
         self.alone = False
         self.seconds: dict[int, float] = {}
 
@@ -80,6 +84,9 @@ class _Run:
             for _, lock in self.running.values():
                 lock.release()
         self.cache.settle()
+        for index, (fault, parts) in self.split.items():
+            if not any(part in self.faults for part in parts):
+                self.faults[index] = (fault,)
         faults = [fault for index in sorted(self.faults) for fault in self.faults[index]]
         if faults:
             raise CompileError(*_merged_over_targets(faults))
@@ -111,8 +118,9 @@ class _Run:
 
     def _finish_cached(self, index: int, found: StoredResult) -> None:
         self.results[index] = found
-        if self.observer is not None:
-            self.observer.job_cached(self.jobs[index])
+        observer = self._observer_of(index)
+        if observer is not None:
+            observer.job_cached(self.jobs[index])
 
     def _work(self) -> None:
         while self.running or self.elsewhere or any(self.pending.values()):
@@ -145,7 +153,7 @@ class _Run:
             # Another build may have finished the job since it was looked for.
             found = self.cache.lookup(job)
             if found is None:
-                self.running[self.executor.submit(job, self.observer)] = index, lock
+                self.running[self.executor.submit(job, self._observer_of(index))] = index, lock
             else:
                 lock.release()
                 self._finish_cached(index, found)
@@ -198,10 +206,28 @@ class _Run:
                 self.results[index] = self.cache.store(job, outcome.result, outcome.dependencies)
         elif outcome.killed and not self.alone:
             self.killed.append(index)
+        elif outcome.aborted and outcome.fault is not None and len(job.specializations) > 1:
+            self._split(index, outcome.fault)
         elif outcome.fault is not None:
             self.faults[index] = (outcome.fault,)
-        if self.observer is not None:
-            self.observer.job_finished(job, outcome.seconds)
+        observer = self._observer_of(index)
+        if observer is not None:
+            observer.job_finished(job, outcome.seconds)
+
+    def _split(self, index: int, fault: Fault) -> None:
+        """Have the specializations of a job compiled one by one."""
+        job, first = self.jobs[index], len(self.jobs)
+        for number, one in enumerate(job.specializations):
+            output = Path(f"{job.output}-{number}")
+            output.mkdir()
+            self.pending.setdefault(job.worker_key, deque()).append(len(self.jobs))
+            self.seconds[len(self.jobs)] = self.seconds[index] / len(job.specializations)
+            self.jobs.append(replace(job, specializations=(one,), output=str(output)))
+        self.split[index] = fault, range(first, len(self.jobs))
+
+    def _observer_of(self, index: int) -> JobObserver | None:
+        """Return who is told of a job: nobody of the parts of one that was told of before."""
+        return None if any(index in parts for _, parts in self.split.values()) else self.observer
 
 
 def _merged_over_targets(faults: list[Fault]) -> list[Fault]:

@@ -385,13 +385,13 @@ version = "1.0"
 packages = ["factory_kernels"]
 
 [tool.flydsl-build]
-archs = ["gfx942"]
 """
 
 
 def build(folder: Path, tables: str, *, count: int = 1, ok: bool = True) -> str:
     project = copy_project(PACKAGES / "factories", folder / "source")
-    (project / "pyproject.toml").write_text(DECLARATIONS + tables, encoding="utf-8")
+    archs = "" if tables.startswith("archs") else 'archs = ["gfx942"]\n'
+    (project / "pyproject.toml").write_text(DECLARATIONS + archs + tables, encoding="utf-8")
     for number in range(count):
         (project / "factory_kernels" / f"wrong{number}.py").write_text(WRONG_MODULE, encoding="utf-8")
     (folder / "dist").mkdir()
@@ -401,9 +401,10 @@ def build(folder: Path, tables: str, *, count: int = 1, ok: bool = True) -> str:
 WRONG_MODULE = """
 import enum
 from dataclasses import dataclass
+from typing import Type
 import flydsl.compiler as flyc
 import flydsl.expr as fx
-from factory_kernels.mixed import Tile, Blend, build_wrapped, adder
+from factory_kernels.mixed import LANES, Tile, Blend, build_wrapped, adder
 
 
 class Kind(enum.Enum):
@@ -449,6 +450,25 @@ def tiled(X: fx.Tensor, tile: Tile, block: fx.Constexpr[int] = 1):
     pass
 
 
+@flyc.jit
+def typed(X: fx.Tensor, dtype: Type[fx.Numeric]):
+    pass
+
+
+@flyc.jit
+def nothing(stream: fx.Stream = fx.Stream(None)):
+    scalar_kernel(fx.Int32(1)).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
+
+
+@flyc.kernel
+def scalar_kernel(n: fx.Int32):
+    index = fx.thread_idx.x + n
+
+
+def uneven():
+    return adder(1.0), nothing if LANES == 64 else 7
+
+
 def declared(X):
     return adder_of_module(X)
 
@@ -486,7 +506,7 @@ FAULTS = {
     ),
     'around"]\nparams = {}\nreturns = ["launch", "five"]\nlauncher = { launch = "launch_add" }\nargs = { launch = { X = "f32[L]" }, five = { X = "f32[L]" } }': (
         "args.five: five of what the factory around returned is a plain value",
-        "remove the table: it takes no arguments",
+        "remove the table, as it takes no arguments; if it is a launcher on other targets, return one on all",
     ),
     'alone"]\nparams = {}': (
         "the factory alone returned a function, not a FlyDSL launcher",
@@ -540,6 +560,17 @@ FAULTS = {
         "constexpr.tile: Tile(...) field 'rows' expects int, got float",
         "see Argument types in the README",
     ),
+    'typed"]\nconstexpr = { dtype = 32 }\nargs = { X = "f32[L]" }': (
+        "constexpr.dtype: 32 is not the name of a FlyDSL type",
+        "write the name of a FlyDSL type",
+    ),
+    'typed"]\nconstexpr = { dtype = "Config" }\nargs = { X = "f32[L]" }': (
+        (
+            'constexpr.dtype: "Config" is not the name of a FlyDSL type. Allowed: bf16, bool, f16, f32, f4e2m1fn, f64, f6e2m3fn, f6e3m2fn, f8e4m3, '
+            "f8e4m3b11fnuz, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e8m0fnu, i16, i32, i64, i8, u16, u32, u64, u8."
+        ),
+        "write the name of a FlyDSL type",
+    ),
     'tiled"]\nconstexpr = { tile = 1 }\nargs = { X = "f32[L]" }': (
         "constexpr.tile: tile is a struct, and its value is 1",
         "give the constexpr fields in a table: constexpr = { tile = { … } }",
@@ -568,6 +599,18 @@ def test_faults(table: str, faults_output: str) -> None:
 
 def test_faults_show_no_traceback(faults_output: str) -> None:
     assert "Traceback" not in faults_output
+
+
+def test_launchers_differ_between_targets(tmp_path: Path) -> None:
+    tables = (
+        'archs = ["gfx942", "gfx1100"]\n[tool.flydsl-build.kernels."factory_kernels.wrong0:uneven"]\nparams = {}\nreturns = ["first", "second"]\n'
+        'args = { first = { X = "f32[L]" } }\n'
+    )
+    output = build(tmp_path, tables, ok=False)
+    assert (
+        'tool.flydsl-build.kernels."factory_kernels.wrong0:uneven", gfx1100: what the factory returns as plain values differs between targets: '
+        "none and second\n    -> return launchers under the same names for all targets"
+    ) in output
 
 
 def test_a_class_and_its_attribute_cannot_both_be_declared(tmp_path: Path) -> None:

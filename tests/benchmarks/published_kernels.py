@@ -992,7 +992,7 @@ def run(wanted: list[Kernel], root: Path, options: argparse.Namespace) -> int:
         for arch, said in try_alone(kernel, folder).items():
             say(f"    FlyDSL alone, {arch}: {said}")
     files = {kernel.file for kernel in works}
-    launchers = len({(one.file, one.name, name) for one in works for name in one.returns or [""]})
+    launchers = len({(one.file, one.name, name) for one in works for name in one.returns or [""] if name not in BLOCKS})
     say(f"\n{len(works)} declarations of {launchers} launchers in {len(files)} files were built")
     return together(works, root, options) if works else 1
 

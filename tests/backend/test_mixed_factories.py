@@ -400,11 +400,12 @@ def build(folder: Path, tables: str, *, count: int = 1, ok: bool = True) -> str:
 
 WRONG_MODULE = """
 import enum
+import functools
 from dataclasses import dataclass
 from typing import Type
 import flydsl.compiler as flyc
 import flydsl.expr as fx
-from factory_kernels.mixed import LANES, Tile, Blend, build_wrapped, adder
+from factory_kernels.mixed import LANES, Tile, build_chosen, build_wrapped, adder
 
 
 class Kind(enum.Enum):
@@ -439,6 +440,26 @@ def alone():
 
 def empty():
     return print
+
+
+def chosen():
+    return build_chosen(1.0)[0]
+
+
+def partial():
+    return functools.partial(build_wrapped(1.0), n=3)
+
+
+class Holder:
+    def __init__(self):
+        self.inner = adder(1.0)
+
+    def call(self, X):
+        return self.inner(X, 1)
+
+
+def method():
+    return Holder().call
 
 
 def configured(config: Config, plain=None):
@@ -512,6 +533,20 @@ FAULTS = {
         "the factory alone returned a function, not a FlyDSL launcher",
         'ship a launcher from inside of it, without the Python around it: launcher = "launch_add". Inside are launch_add(X, n, stream)',
     ),
+    **{
+        f'{name}"]\nparams = {{}}': (
+            f"the factory {name} returned a {kind}, not a FlyDSL launcher",
+            (
+                f'ship a launcher from inside of it, without the Python around it: launcher = "{inside[0]}". '
+                f"Inside are {', '.join(f'{path}(X, n, stream)' for path in inside)}"
+            ),
+        )
+        for name, kind, inside in (
+            ("chosen", "function", ("large.launch_add", "small.launch_add")),
+            ("partial", "partial", ("func.launch_add",)),
+            ("method", "method", ("inner",)),
+        )
+    },
     'alone"]\nparams = {}\nlauncher = "launch_ad"': (
         "launcher: what the factory alone returned is a function, in which there is no launch_ad",
         "launchers inside of it: launch_add",

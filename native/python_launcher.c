@@ -187,9 +187,13 @@ static PyObject *exception_of(enum fdr_code code) {
 static enum outcome raise_last_error(const LauncherObject *self) {
   const struct fdr_error *error = fdr_last_error();
   if (error->code == FDR_DRIVER || error->code == FDR_LAUNCH) {
-    char prefix[256];
-    snprintf(prefix, sizeof prefix, "%s(): ", self->name_text);
-    raise_driver_error(self->module->launch_error, prefix);
+    // A factory's launcher has all of its parameters in its name.
+    PyObject *prefix = PyUnicode_FromFormat("%s(): ", self->name_text);
+    const char *text = prefix ? PyUnicode_AsUTF8AndSize(prefix, NULL) : NULL;
+    if (text) {
+      raise_driver_error(self->module->launch_error, text);
+    }
+    Py_XDECREF(prefix);
   } else {
     PyErr_Format(exception_of(error->code), "%s(): %s", self->name_text, error->text);
   }

@@ -230,6 +230,8 @@ def _write_specialization(one: SpecializationEntry, launcher: LauncherEntry, man
     out.write(f"        {one.name}{place}\n")
     for kind, values in (("param", one.params), ("constexpr", one.constexpr), ("option", one.options)):
         out.writelines(f"            {kind:<10} {name} = {value!r}\n" for name, value in values.items())
+    for target, returned in _sorted(one.values or {}, manifest):
+        out.writelines(f"            {'returns':<10} {target}: {name} = {value!r}\n" for name, value in returned.items())
     out.writelines(
         f"            {'argument':<10} {name} = {format_argument(argument)}\n" for name, argument in in_order(one.arguments, launcher)
     )

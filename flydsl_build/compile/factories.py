@@ -406,7 +406,7 @@ def _several(returned: Any, specialization: Specialization) -> Resolved:
             raise _neither(name, items[name], factory, proposed) from None
     if specialization.args and specialization.element in values:
         what = f"args.{specialization.element}: {specialization.element} of what {factory} returned is a plain value"
-        raise ResolveError(what, "remove the table: it takes no arguments")
+        raise ResolveError(what, "remove the table, as it takes no arguments; if it is a launcher on other targets, return one on all")
     if not launchers:
         what = f"{factory} returned no launcher under the names of `returns`: {', '.join(names)}"
         raise ResolveError(what, f"name its launchers, too: {_list(proposed)}" if proposed else "return a launcher")

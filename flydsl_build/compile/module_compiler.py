@@ -432,6 +432,7 @@ def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
 
 
 _WRITABLE = frozenset({"tensor", "pointer", "struct"})
+_TYPE_NAME = "write the name of a FlyDSL type"
 _ROLE_OF_TYPE = {"TensorType": "tensor", "PointerType": "pointer", "ScalarType": "scalar", "StreamType": "stream", "StructType": "struct"}
 
 
@@ -517,12 +518,14 @@ def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, r
         binding.fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
     if isinstance(constants.get(name), dict):
         binding.fault(f"constexpr.{name}: found a table, but {name} of {title} is a {role} parameter", "write a plain value")
+    elif role == "type" and name in constants and not isinstance(constants[name], str):
+        binding.fault(f"constexpr.{name}: {constants[name]!r} is not the name of a FlyDSL type", _TYPE_NAME)
     elif name in constants:
         binding.constexpr[name] = constants[name]
         try:
             binding.values[name] = factories.type_value(parameter, constants[name])
         except flydsl_adapter.ArgumentError as error:
-            binding.fault(f"constexpr.{name}: {error}", "write the name of a FlyDSL type")
+            binding.fault(f"constexpr.{name}: {error}", _TYPE_NAME)
     elif parameter.default is inspect.Parameter.empty:
         binding.fault(f"constexpr parameter {name} of {title} has no value", f"add constexpr = {{ {name} = … }}")
     else:

@@ -7,6 +7,7 @@ The function is Python of FlyDSL's and cannot be in a wheel; the launcher in it 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from typing import Any
@@ -54,18 +55,21 @@ def _is_interesting(value: Any) -> bool:
 
 
 def _names_in(found: Any) -> dict[str, Any]:
-    """Return what a function holds by name. Of what it uses of its module only launchers: the rest is the whole program."""
+    """Return what a function holds by name: captured variables first, then attributes, then what it uses of its module.
+
+    Of the last only launchers: the rest is the whole program.
+    """
     if isinstance(found, functools.partial):
         return {"func": found.func}
     if isinstance(found, types.MethodType):
-        return {**getattr(found.__self__, "__dict__", {}), **_names_in(found.__func__)}
+        return {**_names_in(found.__func__), **getattr(found.__self__, "__dict__", {})}
     if not isinstance(found, types.FunctionType):
         return dict(getattr(found, "__dict__", {}))
-    names = {name: value for name in found.__code__.co_names if flydsl_adapter.is_launcher(value := found.__globals__.get(name))}
-    names.update({name: value for name, value in vars(found).items() if name.isidentifier()})
+    names: dict[str, Any] = {}
     for name, cell in zip(found.__code__.co_freevars, found.__closure__ or (), strict=True):
-        try:
+        # A variable that was never assigned has no contents.
+        with contextlib.suppress(ValueError):
             names[name] = cell.cell_contents
-        except ValueError:  # a variable that was never assigned
-            continue
-    return names
+    used = {name: found.__globals__.get(name) for name in found.__code__.co_names}
+    more = {**{name: value for name, value in used.items() if flydsl_adapter.is_launcher(value)}, **vars(found)}
+    return {**names, **{name: value for name, value in more.items() if name not in names}}

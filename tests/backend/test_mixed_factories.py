@@ -385,13 +385,13 @@ version = "1.0"
 packages = ["factory_kernels"]
 
 [tool.flydsl-build]
-archs = ["gfx942"]
 """
 
 
 def build(folder: Path, tables: str, *, count: int = 1, ok: bool = True) -> str:
     project = copy_project(PACKAGES / "factories", folder / "source")
-    (project / "pyproject.toml").write_text(DECLARATIONS + tables, encoding="utf-8")
+    archs = "" if tables.startswith("archs") else 'archs = ["gfx942"]\n'
+    (project / "pyproject.toml").write_text(DECLARATIONS + archs + tables, encoding="utf-8")
     for number in range(count):
         (project / "factory_kernels" / f"wrong{number}.py").write_text(WRONG_MODULE, encoding="utf-8")
     (folder / "dist").mkdir()
@@ -400,10 +400,12 @@ def build(folder: Path, tables: str, *, count: int = 1, ok: bool = True) -> str:
 
 WRONG_MODULE = """
 import enum
+import functools
 from dataclasses import dataclass
+from typing import Type
 import flydsl.compiler as flyc
 import flydsl.expr as fx
-from factory_kernels.mixed import Tile, Blend, build_wrapped, adder
+from factory_kernels.mixed import LANES, Tile, build_chosen, build_wrapped, adder
 
 
 class Kind(enum.Enum):
@@ -440,6 +442,26 @@ def empty():
     return print
 
 
+def chosen():
+    return build_chosen(1.0)[0]
+
+
+def partial():
+    return functools.partial(build_wrapped(1.0), n=3)
+
+
+class Holder:
+    def __init__(self):
+        self.inner = adder(1.0)
+
+    def call(self, X):
+        return self.inner(X, 1)
+
+
+def method():
+    return Holder().call
+
+
 def configured(config: Config, plain=None):
     return adder(1.0)
 
@@ -447,6 +469,25 @@ def configured(config: Config, plain=None):
 @flyc.jit
 def tiled(X: fx.Tensor, tile: Tile, block: fx.Constexpr[int] = 1):
     pass
+
+
+@flyc.jit
+def typed(X: fx.Tensor, dtype: Type[fx.Numeric]):
+    pass
+
+
+@flyc.jit
+def nothing(stream: fx.Stream = fx.Stream(None)):
+    scalar_kernel(fx.Int32(1)).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
+
+
+@flyc.kernel
+def scalar_kernel(n: fx.Int32):
+    index = fx.thread_idx.x + n
+
+
+def uneven():
+    return adder(1.0), nothing if LANES == 64 else 7
 
 
 def declared(X):
@@ -486,12 +527,26 @@ FAULTS = {
     ),
     'around"]\nparams = {}\nreturns = ["launch", "five"]\nlauncher = { launch = "launch_add" }\nargs = { launch = { X = "f32[L]" }, five = { X = "f32[L]" } }': (
         "args.five: five of what the factory around returned is a plain value",
-        "remove the table: it takes no arguments",
+        "remove the table, as it takes no arguments; if it is a launcher on other targets, return one on all",
     ),
     'alone"]\nparams = {}': (
         "the factory alone returned a function, not a FlyDSL launcher",
         'ship a launcher from inside of it, without the Python around it: launcher = "launch_add". Inside are launch_add(X, n, stream)',
     ),
+    **{
+        f'{name}"]\nparams = {{}}': (
+            f"the factory {name} returned a {kind}, not a FlyDSL launcher",
+            (
+                f'ship a launcher from inside of it, without the Python around it: launcher = "{inside[0]}". '
+                f"Inside are {', '.join(f'{path}(X, n, stream)' for path in inside)}"
+            ),
+        )
+        for name, kind, inside in (
+            ("chosen", "function", ("large.launch_add", "small.launch_add")),
+            ("partial", "partial", ("func.launch_add",)),
+            ("method", "method", ("inner",)),
+        )
+    },
     'alone"]\nparams = {}\nlauncher = "launch_ad"': (
         "launcher: what the factory alone returned is a function, in which there is no launch_ad",
         "launchers inside of it: launch_add",
@@ -540,6 +595,17 @@ FAULTS = {
         "constexpr.tile: Tile(...) field 'rows' expects int, got float",
         "see Argument types in the README",
     ),
+    'typed"]\nconstexpr = { dtype = 32 }\nargs = { X = "f32[L]" }': (
+        "constexpr.dtype: 32 is not the name of a FlyDSL type",
+        "write the name of a FlyDSL type",
+    ),
+    'typed"]\nconstexpr = { dtype = "Config" }\nargs = { X = "f32[L]" }': (
+        (
+            'constexpr.dtype: "Config" is not the name of a FlyDSL type. Allowed: bf16, bool, f16, f32, f4e2m1fn, f64, f6e2m3fn, f6e3m2fn, f8e4m3, '
+            "f8e4m3b11fnuz, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e8m0fnu, i16, i32, i64, i8, u16, u32, u64, u8."
+        ),
+        "write the name of a FlyDSL type",
+    ),
     'tiled"]\nconstexpr = { tile = 1 }\nargs = { X = "f32[L]" }': (
         "constexpr.tile: tile is a struct, and its value is 1",
         "give the constexpr fields in a table: constexpr = { tile = { … } }",
@@ -568,6 +634,18 @@ def test_faults(table: str, faults_output: str) -> None:
 
 def test_faults_show_no_traceback(faults_output: str) -> None:
     assert "Traceback" not in faults_output
+
+
+def test_launchers_differ_between_targets(tmp_path: Path) -> None:
+    tables = (
+        'archs = ["gfx942", "gfx1100"]\n[tool.flydsl-build.kernels."factory_kernels.wrong0:uneven"]\nparams = {}\nreturns = ["first", "second"]\n'
+        'args = { first = { X = "f32[L]" } }\n'
+    )
+    output = build(tmp_path, tables, ok=False)
+    assert (
+        'tool.flydsl-build.kernels."factory_kernels.wrong0:uneven", gfx1100: what the factory returns as plain values differs between targets: '
+        "none and second\n    -> return launchers under the same names for all targets"
+    ) in output
 
 
 def test_a_class_and_its_attribute_cannot_both_be_declared(tmp_path: Path) -> None:

@@ -357,7 +357,18 @@ CONV = [
 ]
 
 FLAT = "{dtype_str}[?]"
-FMHA_OPTIONS = {"fast-fp-math": True, "unsafe-fp-math": True, "llvm-options": {"enable-post-misched": False, "lsr-drop-solution": True}}
+FMHA_OPTIONS: dict[str, Any] = {
+    "fast-fp-math": True,
+    "unsafe-fp-math": True,
+    "llvm-options": {"enable-post-misched": False, "lsr-drop-solution": True},
+}
+FP8_OPTIONS = FMHA_OPTIONS | {"llvm-options": {**FMHA_OPTIONS["llvm-options"], "disable-machine-sink": True}}
+FP8_ATTENTION = {
+    **all_of("Q K V", "f8e4m3fn[?]"),
+    "O": "bf16[?]",
+    **all_of("DebugCounts CuSeqQ CuSeqKv", "bf16[?]"),
+    **all_of("QDescale KDescale VDescale", "f32[?]"),
+}
 ATTENTION = [
     Kernel(
         file="attention/flash_attn_generic",
@@ -376,6 +387,36 @@ ATTENTION = [
         args={**all_of("Q K V O LSE DebugCounts CuSeqQ CuSeqKv BlockTable Bias AlibiSlopes Sink", FLAT)},
         options=FMHA_OPTIONS,
         launcher="launch_flash_attn_dualwave_swp",
+    ),
+    Kernel(
+        file="attention/flash_attn_generic",
+        name="build_flash_attn_func_module_primary",
+        archs=CDNA,
+        params={"num_heads": 32, "head_dim": 128, "causal": True, "dtype_str": "bf16", "path_tag": "N32"},
+        args={**all_of("Q K V O LSE CuSeqQ CuSeqKv BlockTable", FLAT)},
+        options=FMHA_OPTIONS | {"gfx942": {"llvm-options": {"amdgpu-expert-scheduling-mode": True}}},
+        launcher="_launcher_m256.launch_flash_attn_generic",
+        tag="the larger of two blocks",
+    ),
+    Kernel(
+        file="attention/flash_attn_fp8_gfx950",
+        name="build_flash_attn_dualwave_swp_fp8_module",
+        archs=("gfx950",),
+        params={"num_heads": 8, "head_dim": 128, "causal": True, "dtype_str": "fp8"},
+        args=FP8_ATTENTION,
+        options=FP8_OPTIONS,
+        launcher="launch_flash_attn_dualwave_swp",
+        tag="causal",
+    ),
+    Kernel(
+        file="attention/flash_attn_fp8_gfx950",
+        name="build_flash_attn_dualwave_swp_fp8_module",
+        archs=("gfx950",),
+        params={"num_heads": 8, "head_dim": 128, "causal": False, "dtype_str": "fp8"},
+        args=FP8_ATTENTION,
+        options=FP8_OPTIONS,
+        launcher="_pick._launch.launch_flash_attn_dualwave_swp",
+        tag="one of two",
     ),
     Kernel(
         file="attention/swa_gfx950",
@@ -951,7 +992,7 @@ def run(wanted: list[Kernel], root: Path, options: argparse.Namespace) -> int:
         for arch, said in try_alone(kernel, folder).items():
             say(f"    FlyDSL alone, {arch}: {said}")
     files = {kernel.file for kernel in works}
-    launchers = len({(one.file, one.name, name) for one in works for name in one.returns or [""]})
+    launchers = len({(one.file, one.name, name) for one in works for name in one.returns or [""] if name not in BLOCKS})
     say(f"\n{len(works)} declarations of {launchers} launchers in {len(files)} files were built")
     return together(works, root, options) if works else 1
 

@@ -236,6 +236,64 @@ def wmma_f16() -> Result:
     return wmma("f16")
 
 
+def rope_cache() -> Result:
+    """Rotate queries and keys, and write keys and values to the slots of a cache."""
+    from kernels.attention.fused_rope_cache_kernel import build_fused_rope_cache_module
+
+    tokens, heads, size, block = 3, 8, 128, 16
+    launch = build_fused_rope_cache_module(head_dim=size, num_q_heads=heads, num_kv_heads=1, block_size=block, dtype_str="f16")
+    q, k, v = (normal(tokens, count, size).astype(np.float16) for count in (heads, 1, 1))
+    angles = normal(10, size // 2)
+    cosine, sine = np.cos(angles).astype(np.float16), np.sin(angles).astype(np.float16)
+    positions, slots = np.array([4, 0, 9], np.int32), np.array([17, 2, 30], np.int32)
+    keys, values = (np.zeros((2, block, 1, size), np.float16) for _ in range(2))
+    q_out, k_out, none = np.zeros_like(q), np.zeros_like(k), np.zeros(1, np.float32)
+    launch(q, k, v, positions, cosine, sine, slots, keys, values, q_out, k_out, tokens, none, none)
+
+    def rotated(x: np.ndarray) -> np.ndarray:
+        first, second = np.split(x.astype(np.float64), 2, axis=2)
+        c, s = (one[positions].astype(np.float64)[:, None] for one in (cosine, sine))
+        return np.concatenate([first * c - second * s, second * c + first * s], axis=2)
+
+    assert np.abs(k_out - rotated(k)).max() < 1e-2, "other keys"
+    assert np.array_equal(keys.reshape(-1, 1, size)[slots], k_out), "other keys in the cache"
+    assert np.array_equal(values.reshape(-1, 1, size)[slots], v), "other values in the cache"
+    return q_out, rotated(q), 1e-2
+
+
+def gemm_of_a_struct() -> Result:
+    """Choose the kernel by a struct of constants."""
+    from kernels.gemm.gemm_a16w16_gfx950 import GemmA16W16Gfx950Param, gemm_a16w16_gfx950
+
+    rows, columns, depth = 64, 64, 128
+    small = {"block_m": 64, "block_n": 64, "block_k": 64, "block_threads": 256, "ldg_x_threads": 8, "ldg_a_iters": 2, "ldg_b_iters": 2}
+    types = dict.fromkeys(("in_dtype_id", "out_dtype_id", "in_data_bytes", "out_data_bytes", "stages", "m_waves", "n_waves"), 2)
+    flags = dict.fromkeys(("is_split_k", "use_half_tile_interleaved", "a_is_transposed", "has_bias"), False)
+    rest = {"b_is_transposed": True, "k_waves": 1, "group_m": 0, "mma_m": 16, "mma_n": 16, "mma_k": 32}
+    param = GemmA16W16Gfx950Param(**small, **types, **flags, **rest, async_load_bytes=16, cshuffle_r2g_vec_size=8)
+    a, b = BFloat16(normal(rows, depth)), BFloat16(normal(columns, depth))
+    turned, out = BFloat16(np.zeros((1, 1), np.float32)), BFloat16(np.zeros((rows, columns), np.float32))
+    turned.words = b.words.T
+    counters = np.zeros(256, np.int32)
+    gemm_a16w16_gfx950(out, a, turned, a, counters, counters, 1, param)
+    return out.float(), a.float().astype(np.float64) @ b.float().astype(np.float64).T, 0.25
+
+
+def flash_attention() -> Result:
+    from kernels.attention.flash_attn_generic import build_flash_attn_func_module_primary
+
+    heads, size, length = 8, 128, 128
+    launch = build_flash_attn_func_module_primary(heads, size, True, "f16", block_m=128, path_tag="N32")
+    q, k, v = (normal(length, heads, size).astype(np.float16) for _ in range(3))
+    out = np.zeros(length * heads * size, np.float16)
+    launch(q.reshape(-1), k.reshape(-1), v.reshape(-1), out, out, out, out, out, 0, 1, length, length)
+    scores = np.einsum("qhd,khd->hqk", q.astype(np.float64), k.astype(np.float64)) / np.sqrt(size)
+    scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    weights /= weights.sum(2, keepdims=True)
+    return out.reshape(length, heads, size), np.einsum("hqk,khd->qhd", weights, v.astype(np.float64)), 1e-2
+
+
 CASES: dict[Callable[[], Result], tuple[str, ...]] = {
     softmax: ALL,
     softmax_f16_ragged: ALL,
@@ -250,6 +308,9 @@ CASES: dict[Callable[[], Result], tuple[str, ...]] = {
     mfma_i8: CDNA,
     wmma_f32: RDNA,
     wmma_f16: RDNA,
+    rope_cache: ALL,
+    gemm_of_a_struct: ("gfx950",),
+    flash_attention: ("gfx942",),
 }
 
 

@@ -55,6 +55,14 @@ def test_struct_values() -> None:
     assert config.__module__ == "pkg.mod"
 
 
+def test_defaults_and_hashes() -> None:
+    config = make_struct("pkg.mod", "Config", ("first", "flag"), {"flag": True})
+    assert config(3) == config(first=3, flag=True)
+    assert {config(3): "a", config(4): "b"}[config(3, flag=True)] == "a"
+    with pytest.raises(TypeError, match=r"Config\(\) misses first"):
+        config()
+
+
 @pytest.mark.parametrize(
     ("values", "named", "message"),
     [

@@ -59,14 +59,16 @@ static uintptr_t address_of(const struct fdr_dltensor *tensor) {
   return (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
 }
 
+static uint32_t lanes_of(const struct fdr_dltensor *tensor) { return tensor->lanes & ~FDR_READ_ONLY; }
+
 // Values below 16 bits of float are also kept as bytes in frameworks without such a dtype.
 static bool same_dtype(uint32_t want, const struct fdr_dltensor *tensor) {
   uint32_t have = dtype_of(tensor);
   if (have == want) {
-    return tensor->lanes == 1 || tensor->bits < 8;
+    return lanes_of(tensor) == 1 || tensor->bits < 8;
   }
   bool byte = have == FDR_DTYPE(FDR_DL_UINT, 8) || have == FDR_DTYPE(FDR_DL_INT, 8);
-  return tensor->lanes == 1 && byte && (want >> 8) >= FDR_DL_FLOAT8_E4M3FN;
+  return lanes_of(tensor) == 1 && byte && (want >> 8) >= FDR_DL_FLOAT8_E4M3FN;
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -189,7 +191,10 @@ static enum fdr_code check_tensor(const struct check *check) {
   const struct fdr_dltensor *tensor = check->tensor;
   if (!same_dtype(argument->dtype, tensor)) {
     return wrong(check, FDR_TYPE, "the dtype is %s%s, not %s", fdr_dtype_name(dtype_of(tensor)),
-                 tensor->lanes == 1 || tensor->bits < 8 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
+                 lanes_of(tensor) == 1 || tensor->bits < 8 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
+  }
+  if (argument->written && (tensor->lanes & FDR_READ_ONLY)) {
+    return wrong(check, FDR_VALUE, "it is read-only, and the launcher writes it");
   }
   if (argument->kind == FDR_POINTER) {
     return check_pointer(check, address_of(tensor));
@@ -353,6 +358,8 @@ void fdr_finish_table(struct fdr_table *table) {
     const struct fdr_dltensor like = {
         .code = (uint8_t)(argument->dtype >> 8), .bits = (uint8_t)argument->dtype, .lanes = 1};
     argument->element = element_of(&like);
+    const struct fdr_dltensor read_only = {.lanes = FDR_READ_ONLY};
+    argument->matters = argument->written ? UINT32_MAX : ~element_of(&read_only);
     argument->size = 8;
   }
   for (uint32_t i = 0; i < table->slot_count; i++) {
@@ -384,7 +391,7 @@ void fdr_finish_table(struct fdr_table *table) {
 static inline bool take_tensor(const struct fdr_argument *argument, const struct fdr_dltensor *tensor, int32_t index,
                                struct fdr_name_value *names, char *block) {
   const int32_t rank = argument->rank;
-  if (element_of(tensor) != argument->element || tensor->rank != rank) {
+  if ((element_of(tensor) & argument->matters) != argument->element || tensor->rank != rank) {
     return false;
   }
   // Copies in registers: a store could change what lies behind any pointer.

@@ -49,7 +49,11 @@ struct fdr_dlmanaged {
   void (*deleter)(struct fdr_dlmanaged *);
 };
 
+#define FDR_DL_FLAG_READ_ONLY 1U
 #define FDR_DL_FLAG_IS_COPIED 2U
+
+// Not of DLPack: set in `lanes` by our readers where the memory must not be written. No dtype has so many lanes.
+#define FDR_READ_ONLY 0x8000U
 
 struct fdr_dlmanaged_versioned {
   uint32_t major, minor;

@@ -153,9 +153,11 @@ struct fdr_argument {
   uint32_t align;
   int32_t rank;
   uint32_t element; // code, bits and lanes as they lie in a DLPack tensor
+  uint32_t matters; // the bits of `element` that count: not FDR_READ_ONLY, if the kernels do not write the argument
   uint32_t at;      // where in the block the address or the value is packed
   uint8_t size;     // of a packed value
   bool offsets_32;  // element offsets are computed in 32 bits
+  bool written;     // read-only memory is refused
   const char *label;
   const char *expected; // in the grammar of the declarations
   struct fdr_dim *shape, *strides;

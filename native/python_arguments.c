@@ -112,7 +112,9 @@ struct numpy_array {
   int64_t *shape, *strides; // in bytes
   PyObject *base;
   const struct numpy_dtype *dtype;
+  int flags;
 };
+#define NUMPY_WRITEABLE 0x400
 _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "numpy's extents are read as 64-bit integers");
 
 // By NPY_TYPES; of other numbers, the buffer tells.
@@ -254,6 +256,10 @@ static int refuse_rank(int rank) {
   return -1;
 }
 
+static void mark_read_only(struct fdr_dltensor *tensor, bool read_only) {
+  tensor->lanes = (uint16_t)(tensor->lanes | (read_only ? FDR_READ_ONLY : 0));
+}
+
 // Gives a tensor without strides (DLPack before 1.2) those of a contiguous one.
 static int complete_strides(struct tensor_view *view) {
   struct fdr_dltensor *tensor = &view->tensor;
@@ -278,6 +284,7 @@ static int complete_strides(struct tensor_view *view) {
 }
 
 static int read_capsule(PyObject *capsule, struct tensor_view *view) {
+  bool read_only = false;
   // The capsule keeps its name, and so its ownership: its destructor calls the producer's deleter.
   if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
     struct fdr_dlmanaged_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
@@ -290,6 +297,7 @@ static int read_capsule(PyObject *capsule, struct tensor_view *view) {
       return -1;
     }
     view->tensor = managed->tensor;
+    read_only = managed->flags & FDR_DL_FLAG_READ_ONLY;
   } else if (PyCapsule_IsValid(capsule, "dltensor")) {
     struct fdr_dlmanaged *managed = PyCapsule_GetPointer(capsule, "dltensor");
     view->tensor = managed->tensor;
@@ -297,6 +305,9 @@ static int read_capsule(PyObject *capsule, struct tensor_view *view) {
     PyErr_SetString(PyExc_BufferError, "its __dlpack__ did not return a DLPack capsule");
     return -1;
   }
+  // A dtype of so many lanes is no dtype of a kernel, with or without our bit in them.
+  view->tensor.lanes = view->tensor.lanes & FDR_READ_ONLY ? 0 : view->tensor.lanes;
+  mark_read_only(&view->tensor, read_only);
   return complete_strides(view);
 }
 
@@ -461,6 +472,7 @@ static int read_buffer(PyObject *object, struct tensor_view *view) {
     tensor->device_id = 0;
     tensor->rank = buffer.ndim;
     tensor->byte_offset = 0;
+    mark_read_only(tensor, buffer.readonly);
     tensor->shape = view->dims;
     tensor->strides = buffer.strides ? view->dims + FDR_MAX_RANK : NULL; // ctypes has none, though it was asked
     for (int d = 0; d < buffer.ndim; d++) {
@@ -491,6 +503,7 @@ static int read_numpy(PyObject *object, struct tensor_view *view) {
   tensor->code = numpy_types[number].code;
   tensor->bits = numpy_types[number].bits;
   tensor->lanes = 1;
+  mark_read_only(tensor, !(array->flags & NUMPY_WRITEABLE));
   tensor->byte_offset = 0;
   tensor->shape = array->shape;
   tensor->strides = view->dims;
@@ -617,9 +630,11 @@ static int read_interface(PyObject *object, PyObject *interface, int32_t device_
     return -1;
   }
   tensor->data = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
-  if (!tensor->data && PyErr_Occurred()) {
+  int read_only = PyTuple_Size(data) > 1 ? PyObject_IsTrue(PyTuple_GetItem(data, 1)) : 0;
+  if ((!tensor->data && PyErr_Occurred()) || read_only < 0) {
     return -1;
   }
+  mark_read_only(tensor, read_only);
   tensor->device_type = device_type;
   tensor->device_id = 0;
   tensor->byte_offset = 0;

@@ -65,11 +65,11 @@ static int describe_argument(struct launcher_table *table, struct specialization
   struct fdr_argument *argument = &made->table.arguments[i];
   struct source *source = &made->sources[i];
   PyObject *shape, *strides;
-  int kind, offsets_32;
+  int kind, offsets_32, written;
   int32_t stride_rank;
-  if (!PyArg_ParseTuple(item, "iiO!siIsO!O!Ii", &source->parameter, &source->view, &PyTuple_Type, &source->path,
+  if (!PyArg_ParseTuple(item, "iiO!siIsO!O!Iii", &source->parameter, &source->view, &PyTuple_Type, &source->path,
                         &argument->label, &kind, &argument->dtype, &argument->expected, &PyTuple_Type, &shape,
-                        &PyTuple_Type, &strides, &argument->align, &offsets_32) ||
+                        &PyTuple_Type, &strides, &argument->align, &offsets_32, &written) ||
       describe_dims(table, shape, (int32_t)made->table.name_count, &argument->shape, &argument->rank) < 0 ||
       describe_dims(table, strides, (int32_t)made->table.name_count, &argument->strides, &stride_rank) < 0) {
     return -1;
@@ -77,6 +77,7 @@ static int describe_argument(struct launcher_table *table, struct specialization
   source->depth = PyTuple_Size(source->path);
   argument->kind = (enum fdr_argument_kind)kind;
   argument->offsets_32 = offsets_32;
+  argument->written = written;
   bool has_view = kind == FDR_TENSOR || kind == FDR_POINTER;
   if (kind < FDR_TENSOR || kind > FDR_STREAM || source->parameter < 0 || source->parameter >= table->parameter_count ||
       has_view != (source->view >= 0) || source->view >= table->view_count || stride_rank != argument->rank ||

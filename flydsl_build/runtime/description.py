@@ -6,7 +6,7 @@
 - a parameter is `(name, kind, has default, default)`; kind 0 positional-only, 1 positional or keyword, 2 keyword-only;
 - a specialization is `(index in the module, name, constants, arguments, slots, dim names)`;
 - a constant is `(parameter, value)`;
-- an argument is `(parameter, view, path, label, kind, dtype, expected, shape, strides, align, 32-bit offsets)`; a view is the
+- an argument is `(parameter, view, path, label, kind, dtype, expected, shape, strides, align, 32-bit offsets, written)`; a view is the
   position of a tensor or pointer among those that a call reads once, whatever the number of specializations;
 - a dim is `(static value or -1, dim name or -1, divisor)`;
 - a slot is `(argument or -1, kind, size, shape dims, stride dims, shape bits, stride bits)`;
@@ -22,7 +22,7 @@ from .errors import CorruptFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
 __all__ = ["TYPE_NAMES", "Fields", "describe_launcher", "plain_value", "returned_value", "same_value", "spell_argument"]
@@ -186,8 +186,9 @@ def spell_argument(argument: Mapping[str, Any]) -> str:
 class _Specialization:
     """Collects the tuples of one specialization."""
 
-    def __init__(self, positions: Mapping[str, int], views: dict[tuple[str, ...], int]) -> None:
+    def __init__(self, positions: Mapping[str, int], views: dict[tuple[str, ...], int], written: Collection[str]) -> None:
         self.positions = positions
+        self.written = written
         self.views = views
         self.names: list[str] = []
         self.arguments: list[tuple[Any, ...]] = []
@@ -226,6 +227,7 @@ class _Specialization:
                 tuple(self.dim(dim) for dim in argument.get("strides", ())),
                 argument.get("align", 1),
                 argument.get("stride_bits", 64) == 32,
+                parameter in self.written,
             )
         )
 
@@ -299,7 +301,7 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
         views: dict[tuple[str, ...], int] = {}
         described = []
         for index, specialization in specializations:
-            made = _Specialization(positions, views)
+            made = _Specialization(positions, views, specialization.get("out", ()))
             # In the order of the signature, so that messages blame the later of two arguments that disagree.
             for name in sorted(specialization["arguments"], key=positions.__getitem__):
                 made.add(name, (), specialization["arguments"][name])

@@ -54,6 +54,7 @@ MEMBERS = [
     "example_pkg/_flydsl/runtime/module.py",
     "example_pkg/_flydsl/runtime/process.py",
     "example_pkg/_flydsl/runtime/struct.py",
+    "example_pkg/_flydsl/runtime/torch_ops.py",
     "example_pkg/_flydsl/scaled.hipfb",
     "example_pkg/_flydsl/scaled.json",
     "example_pkg/_flydsl/scaled.launchers.so",

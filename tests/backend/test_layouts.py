@@ -26,6 +26,7 @@ RUNTIME = [
     "module.py",
     "process.py",
     "struct.py",
+    "torch_ops.py",
 ]
 
 

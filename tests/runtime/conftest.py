@@ -72,6 +72,13 @@ TABLE: list[dict[str, Any]] = [
         "specializations": [{"arguments": {"A": tensor("f32", [2, 3], [3, 1])}}],
     },
     {
+        "name": "written",
+        "parameters": {"A": {}, "p": {"role": "pointer"}, "C": {}},
+        "specializations": [
+            {"arguments": {"A": tensor("f32", ["?"]), "p": pointer("f32", 4), "C": tensor("f32", ["?"])}, "out": ["p", "C"]}
+        ],
+    },
+    {
         "name": "narrow",
         "parameters": {"A": {}},
         "specializations": [{"arguments": {"A": tensor("f8e4m3fn", ["?"])}}],

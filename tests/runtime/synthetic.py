@@ -327,6 +327,7 @@ class Package:
                         "name": item.get("name", name),
                         "constexpr": item.get("constexpr", {}),
                         "params": item.get("params", {}),
+                        **({"out": item["out"]} if "out" in item else {}),
                         "targets": list(built_for),
                         "arguments": item["arguments"],
                         "slots": slots,

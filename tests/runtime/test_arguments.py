@@ -313,6 +313,30 @@ def test_read_only_dlpack(table: Any, hip: FakeHip) -> None:
     assert "readonly" in refused(BufferError, table.static, OnlyDlpack(array, modern=False))
 
 
+def test_read_only_memory_for_what_is_written(table: Any, hip: FakeHip) -> None:
+    plain, locked = f32(4), f32(4)
+    locked.flags.writeable = False
+
+    class Device:
+        __cuda_array_interface__: ClassVar = {"data": (16, True), "shape": (4,), "typestr": "<f4", "version": 3}
+
+    forms = [locked, memoryview(locked), OnlyDlpack(locked, modern=True), Device()]
+    for given in forms:
+        assert refused(ValueError, table.written, plain, plain, given) == (
+            "written(): argument C must be f32[?], got f32[4 : 1]: it is read-only, and the launcher writes it"
+        )
+        assert "argument p must be ptr<f32>, got f32[4 : 1]: it is read-only" in refused(ValueError, table.written, plain, given, plain)
+        assert "argument C" in refused(ValueError, table.written.bind, plain, plain, given)
+    bound = table.written.bind(locked, plain, plain)
+    assert "argument C" in refused(ValueError, bound.update, C=locked)
+    assert hip.events("launch") == []
+    for given in forms[:3]:
+        table.written(given, plain, plain)
+        bound.update(A=given)
+        bound()
+    assert len(hip.events("launch")) == 6
+
+
 def test_dlpack_that_fails(table: Any) -> None:
     class Broken:
         def __dlpack__(self, **_: Any) -> Any:

@@ -34,8 +34,12 @@ COMPILE = {
         ["FlyDSL could not compile it", "raise SystemExit(0)", "SystemExit: 0"],
     ),
     "native code says why it dies": (
-        project(negate=traced("import os; os.write(2, b'LLVM ERROR: the reason'); os.abort()")),
-        ["the kernel process died by SIGABRT while compiling negate", "LLVM ERROR: the reason", "tiny_kernels/negate.py"],
+        project(negate=traced("import os; os.write(2, b'the reason'); os.abort()")),
+        ["the kernel process died by SIGABRT while compiling negate", "the reason", "tiny_kernels/negate.py"],
+    ),
+    "LLVM says why it dies": (
+        project(negate=traced("import os; os.write(2, b'LLVM ERROR: the reason\\n'); os.abort()")),
+        ["gfx942: the code generator failed for negate\n", "    | LLVM ERROR: the reason\n"],
     ),
     "long message": (
         project(negate="raise ValueError('first\\n' + 'line\\n' * 100000 + 'last')\n"),

@@ -108,7 +108,7 @@ def test_good(project: Project) -> None:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert staged == str(project.staging / f"{digest[:32]}.bc")
     assert Path(staged).read_bytes() == path.read_bytes()
-    assert use.files == {staged: BitcodeUse(file="lib/f.ll", sha256=digest, size=path.stat().st_size, abi=6)}
+    assert use.files == {staged: BitcodeUse(file="lib/f.ll", sha256=digest, size=path.stat().st_size, abi=6, externs=("f",))}
     assert (use.globals, use.init, use.axes) == (["state"], [], set())
 
 

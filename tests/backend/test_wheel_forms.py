@@ -346,6 +346,18 @@ def test_variant(project: Path, tmp_path: Path) -> None:
     assert described.providers["amd"].requires == ["amd-variant-provider"]
 
 
+def test_a_variant_needs_variantlib(project: Path, tmp_path: Path) -> None:
+    config = {"wheel": "variant", "archs": "gfx942"}
+    assert "variantlib>=0.2,<0.3" in call_hook(project, "get_requires_for_build_wheel", config).value
+    assert "variantlib>=0.2,<0.3" not in call_hook(project, "get_requires_for_build_wheel", None).value
+    answer = call_hook(project, "build_wheel", tmp_path / "dist", config, hidden=["variantlib"], ok=False)
+    assert answer.status == 1
+    # Before anything is compiled.
+    assert "specializations" not in answer.output
+    assert "flydsl-build: toolchain failed: variantlib: cannot be imported (" in answer.output
+    assert answer.output.endswith('\n    -> pip install "flydsl-build[variants]"\n')
+
+
 def test_a_variant_table_of_the_authors(project: Path, tmp_path: Path) -> None:
     pytest.importorskip("variantlib")
     other = copy_project(project, tmp_path / "other")

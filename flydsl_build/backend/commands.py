@@ -120,14 +120,21 @@ def _with_kernels(build: type[Any]) -> type[Any]:
 def _with_bitcode(sdist: type[Any]) -> type[Any]:
     class Sdist(sdist):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-            from flydsl_build.backend.source_files import extern_files, license_files
+            from flydsl_build.backend.source_files import every_license_file, extern_files
+            from flydsl_build.backend.wheel_forms import source_metadata
 
             running = session.current()
-            more: list[str] = []
-            if running is not None:
-                more = extern_files(running.settings, running.project)
-                more += [file for some in license_files(running.settings, running.project).values() for file in some]
+            if running is None:
+                super().make_release_tree(base_dir, files)
+                return
+            licenses = every_license_file(running.settings, running.project)
+            more = [*extern_files(running.settings, running.project), *licenses]
             super().make_release_tree(base_dir, list(dict.fromkeys([*files, *more])))
+            metadata = Path(base_dir, "PKG-INFO")
+            # Not written into: setuptools may have made it a hard link.
+            text = source_metadata(metadata.read_text(encoding="utf-8"), running.settings, licenses)
+            metadata.unlink()
+            metadata.write_bytes(text.encode())
 
     return Sdist
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from flydsl_build.backend.placement import is_artefact, is_manifest
 from flydsl_build.backend.wheel_file import read_members, rewrite
 from flydsl_build.backend.wheel_metadata import Headers, escaped
-from flydsl_build.bundle.manifest import Manifest
+from flydsl_build.bundle.manifest import Outline
 from flydsl_build.bundle.sbom import SBOM_FILE, sbom
 
 if TYPE_CHECKING:
@@ -62,11 +62,12 @@ def finish_wheel(wheel: Path, folder: Path, form: WheelForm, *, project: Path, e
     members: dict[str, str | bytes] = dict(read_members(wheel))
     with zipfile.ZipFile(wheel) as archive:
         (old,) = {name.partition("/")[0] for name in members if name.partition("/")[0].endswith(".dist-info")}
-        manifests = [Manifest.from_json(archive.read(name), where=name) for name in sorted(members) if is_manifest(name)]
+        read = (Outline.from_json(archive.read(name), where=name) for name in sorted(members) if is_manifest(name))
+        outlines = [outline for outline in read if outline is not None]
         text = archive.read(f"{old}/METADATA").decode()
         tags = Headers(archive.read(f"{old}/WHEEL").decode())
     headers = Headers(form.metadata(text))
-    bundles = {target: _bundles(manifests, members, target) for manifest in manifests for target in manifest.targets}
+    bundles = {target: _bundles(outlines, members, target) for outline in outlines for target in outline.targets}
     if form.kind == "host":
         members = {name: origin for name, origin in members.items() if not any(name in some for some in bundles.values())}
     elif form.kind == "device":
@@ -80,10 +81,10 @@ def finish_wheel(wheel: Path, folder: Path, form: WheelForm, *, project: Path, e
     members[f"{new}/METADATA"] = headers.text().encode()
     members[f"{new}/WHEEL"] = tags.text().encode()
     members |= {f"{new}/licenses/{file}": (project / file).read_bytes() for file in form.licenses}
-    if manifests:
+    if outlines:
         contained = tuple(bundles) if form.kind == "fat" else form.contained
         document = sbom(
-            manifests,
+            [outline.provenance for outline in outlines],
             name=headers.get("Name"),
             version=headers.get("Version"),
             targets=contained,
@@ -99,9 +100,9 @@ def finish_wheel(wheel: Path, folder: Path, form: WheelForm, *, project: Path, e
     return path
 
 
-def _bundles(manifests: list[Manifest], members: Mapping[str, object], target: str) -> frozenset[str]:
+def _bundles(outlines: list[Outline], members: Mapping[str, object], target: str) -> frozenset[str]:
     """Return the members that are bundles of this target alone."""
-    wanted = {unit.bundle_of(target) for manifest in manifests for unit in manifest.units if unit.is_split}
+    wanted = {bundle.replace("{target}", target) for outline in outlines for bundle in outline.bundles if "{target}" in bundle}
     return frozenset(name for name in members if is_artefact(name) and name.rpartition("/")[2] in wanted)
 
 

@@ -187,12 +187,16 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
     """Let the base back end build into a temporary folder, and write the forms that were asked for into the other."""
     from flydsl_build.backend import session, wheel_file
     from flydsl_build.backend.finish import finish_wheel
+    from flydsl_build.backend.source_files import every_license_file
 
     settings = _settings(config_settings)
     wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
     _require_folder(wheel_directory)
     form = _form(settings)
-    forms = [form, *(_devices(settings, form) if devices else [])]
+    forms = [form]
+    if devices:
+        licenses = every_license_file(settings, Path.cwd())
+        forms += [form.device(target, licenses) for target in form.targets]
     written: list[Path] = []
     try:
         with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
@@ -207,14 +211,6 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
             path.unlink(missing_ok=True)
         raise
     return [path.name for path in written]
-
-
-def _devices(settings: Settings, host: WheelForm) -> list[WheelForm]:
-    from flydsl_build.backend.source_files import license_files
-
-    licenses = license_files(settings, Path.cwd())
-    files = tuple(dict.fromkeys(file for some in licenses.values() for file in some))
-    return [host.device(target, files) for target in host.targets]
 
 
 def build_sdist(sdist_directory: str, config_settings: Any) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.config.settings import Settings
 
-__all__ = ["extern_files", "license_files"]
+__all__ = ["every_license_file", "extern_files", "license_files"]
 
 # A literal brace, or placeholders; several in a row are one, because `**` means folders to glob.
 _BRACES = re.compile(r"(\{\{|\}\})|(?:\{[^{}]*\})+")
@@ -33,7 +33,10 @@ def license_files(settings: Settings, project: Path) -> dict[str, tuple[str, ...
     for extern in settings.externs:
         files: dict[str, None] = {}
         for index, text in enumerate(extern.license_files):
-            fitting = [path.relative_to(project).as_posix() for path in sorted(project.glob(text)) if path.is_file()]
+            try:
+                fitting = [path.relative_to(project).as_posix() for path in sorted(project.glob(text)) if path.is_file()]
+            except ValueError:  # such as `**` inside a name, before Python 3.13
+                fitting = []
             files |= dict.fromkeys(fitting)
             if not fitting:
                 faults.add(
@@ -45,6 +48,11 @@ def license_files(settings: Settings, project: Path) -> dict[str, tuple[str, ...
             found[extern.symbol] = tuple(files)
     faults.raise_if_any(ConfigError)
     return found
+
+
+def every_license_file(settings: Settings, project: Path) -> tuple[str, ...]:
+    """Return the licence files of all extern tables, each once; see `license_files`."""
+    return tuple(dict.fromkeys(file for some in license_files(settings, project).values() for file in some))
 
 
 def extern_files(settings: Settings, project: Path) -> list[str]:

@@ -10,17 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from flydsl_build.backend.source_files import license_files
+from flydsl_build.backend.source_files import every_license_file
 from flydsl_build.backend.wheel_metadata import Headers, normalized
 from flydsl_build.errors import ConfigError, Fault
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from flydsl_build.config.settings import Settings
 
-__all__ = ["WheelForm", "form_of"]
+__all__ = ["WheelForm", "form_of", "source_metadata"]
 
 # Of a device distribution, which has code objects alone.
 _NOT_OF_A_DEVICE = (
@@ -100,11 +101,7 @@ class WheelForm:
             headers.add("Requires-Dist", f"{name}=={version}")
         elif self.kind == "host":
             self._add_extras(headers, name, version)
-        files = [file for file in self.licenses if file not in headers.all("License-File")]
-        if files:
-            _at_least_2_4(headers)
-        for file in files:
-            headers.add("License-File", file)
+        _add_licenses(headers, self.licenses)
         return headers.text()
 
     def _add_extras(self, headers: Headers, name: str, version: str) -> None:
@@ -125,11 +122,28 @@ class WheelForm:
                 headers.add("Requires-Dist", f'{name}-device-{target}=={version}; extra == "{extra}"')
 
 
-def _at_least_2_4(headers: Headers) -> None:
-    """Raise the version of the metadata to the first that has licence files (PEP 639)."""
-    found = tuple(int(part) for part in headers.get("Metadata-Version").split(".") if part.isdigit())
-    if found < (2, 4):
+def _add_licenses(headers: Headers, files: Sequence[str]) -> None:
+    """Name licence files, in metadata of a version that has them (PEP 639)."""
+    missing = [file for file in files if file not in headers.all("License-File")]
+    version = tuple(int(part) for part in headers.get("Metadata-Version").split(".") if part.isdigit())
+    if missing and version < (2, 4):
         headers.put("Metadata-Version", "2.4")
+    for file in missing:
+        headers.add("License-File", file)
+
+
+def source_metadata(text: str, settings: Settings, licenses: Sequence[str]) -> str:
+    """Return the content of a source distribution's PKG-INFO, given the base back end's.
+
+    What is not dynamic in it has to be the same in every wheel built from it (PEP 643).
+    """
+    headers = Headers(text)
+    _add_licenses(headers, licenses)
+    if settings.wheel == "host":
+        for field in ("Provides-Extra", "Requires-Dist"):
+            if field.lower() not in map(str.lower, headers.all("Dynamic")):
+                headers.add("Dynamic", field)
+    return headers.text()
 
 
 def form_of(settings: Settings, project: Path) -> WheelForm:
@@ -140,7 +154,7 @@ def form_of(settings: Settings, project: Path) -> WheelForm:
     BuildError
         A licence file is missing, or a variant is asked for that cannot be described.
     """
-    files = tuple(dict.fromkeys(file for some in license_files(settings, project).values() for file in some))
+    files = every_license_file(settings, project)
     targets = () if settings.wheel == "fat" else tuple(sorted(settings.all_targets))
     return WheelForm(
         kind=settings.wheel,

@@ -44,6 +44,7 @@ __all__ = [
     "Manifest",
     "ManifestError",
     "NoDefault",
+    "Outline",
     "Parameter",
     "ParameterKind",
     "PlainValue",
@@ -569,6 +570,33 @@ class Manifest:
         for launcher in self.launchers:
             for specialization in launcher.specializations:
                 yield launcher, specialization
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outline:
+    """What a wheel is put together by: of a manifest its targets, the `bundle` of each unit, and its provenance."""
+
+    targets: tuple[str, ...]
+    bundles: tuple[str, ...]
+    provenance: Provenance
+
+    @classmethod
+    def from_json(cls, text: bytes, *, where: str) -> Outline | None:
+        """Read it from a manifest that this program has just written; the rest, which may be large, is not looked at.
+
+        None for another file, which the author may have in a folder that is named like ours.
+        """
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(value, dict) or not value.keys() >= {"schema", "targets", "units", "provenance"}:
+            return None
+        reader = _JsonReader(where)
+        provenance = reader.record(Provenance, value["provenance"], "provenance")
+        if reader.faults:
+            raise ManifestError(*reader.faults)
+        return cls(targets=tuple(value["targets"]), bundles=tuple(unit["bundle"] for unit in value["units"]), provenance=provenance)
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from flydsl_build.bundle.manifest import Bitcode, Manifest
+    from flydsl_build.bundle.manifest import Bitcode, Provenance
 
 __all__ = ["SBOM_FILE", "Fact", "sbom", "sbom_facts"]
 
@@ -30,11 +30,13 @@ Fact = tuple[str, str, str, str]
 _RUN_TIME = "flydsl-build"
 
 
-def sbom(manifests: Sequence[Manifest], *, name: str, version: str, targets: Container[str], host: bool = True) -> str:
+def sbom(made: Sequence[Provenance], *, name: str, version: str, targets: Container[str], host: bool = True) -> str:
     """Return the document.
 
     Parameters
     ----------
+    made
+        Of each module of the wheel; at least one.
     name, version
         Of the distribution.
     targets
@@ -43,21 +45,21 @@ def sbom(manifests: Sequence[Manifest], *, name: str, version: str, targets: Con
         Whether the run time is in the wheel.
     """
     root = _python(name, version)
-    made = manifests[0].provenance
-    flydsl = {**_python("flydsl", made.flydsl, "application"), "scope": "excluded"}
-    llvm = {**_named("application", "LLVM", made.llvm), "scope": "excluded", "description": "the copy inside flydsl"}
-    linker_name, _, linker_version = made.linker.partition(" ")
+    first = made[0]
+    flydsl = {**_python("flydsl", first.flydsl, "application"), "scope": "excluded"}
+    llvm = {**_named("application", "LLVM", first.llvm), "scope": "excluded", "description": "the copy inside flydsl"}
+    linker_name, _, linker_version = first.linker.partition(" ")
     linker = {**_named("application", linker_name.lower(), linker_version), "scope": "excluded"}
-    tool = _python(_RUN_TIME, made.flydsl_build, "application")
+    tool = _python(_RUN_TIME, first.flydsl_build, "application")
     contained: list[dict[str, Any]] = []
     if host:
         # Not the reference of the tool, which is unique in a document.
-        copied = _python(_RUN_TIME, made.flydsl_build)
+        copied = _python(_RUN_TIME, first.flydsl_build)
         contained.append(
             {**copied, "bom-ref": "run-time", "scope": "required", "description": "its run-time library, of which the wheel has a copy"}
         )
-    contained += [_bitcode(one, "bitcode of an extern") for one in _linked(manifests, "bitcode", targets)]
-    contained += [_bitcode(one, "ROCm device library") for one in _linked(manifests, "device_libraries", targets)]
+    contained += [_bitcode(one, "bitcode of an extern") for one in _linked(made, "bitcode", targets)]
+    contained += [_bitcode(one, "ROCm device library") for one in _linked(made, "device_libraries", targets)]
     components = [flydsl, llvm, linker, *contained]
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -99,10 +101,10 @@ def _bitcode(bitcode: Bitcode, description: str) -> dict[str, Any]:
     return found
 
 
-def _linked(manifests: Sequence[Manifest], kind: str, wanted: Container[str]) -> Iterator[Bitcode]:
+def _linked(made: Sequence[Provenance], kind: str, wanted: Container[str]) -> Iterator[Bitcode]:
     """Yield what was linked into code objects of any module, each file once."""
     found: dict[tuple[str, str], Bitcode] = {}
-    for one in (one for manifest in manifests for one in getattr(manifest.provenance, kind)):
+    for one in (one for provenance in made for one in getattr(provenance, kind)):
         known = found.get((one.file, one.sha256), one)
         targets = [each for each in dict.fromkeys((*known.targets, *one.targets)) if each in wanted]
         files = dict.fromkeys((*known.license_files, *one.license_files))

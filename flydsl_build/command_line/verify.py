@@ -90,7 +90,9 @@ def _sbom_faults(contents: Contents, modules: Sequence[BuiltModule], *, is_first
     for path, what in found:
         targets = {target for one in manifests for target in one.targets} if what.targets is None else what.targets
         host = is_first and what.name == manifests[0].distribution.name
-        expected = sbom(manifests, name=what.name, version=manifests[0].distribution.version, targets=targets, host=host)
+        expected = sbom(
+            [one.provenance for one in manifests], name=what.name, version=manifests[0].distribution.version, targets=targets, host=host
+        )
         try:
             facts = sbom_facts(contents.read(path))
         except ValueError as error:

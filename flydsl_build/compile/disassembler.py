@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disassemble a kernel of a code object with llvm-objdump.
 
-The LLVM inside flydsl has no way in: its library exports MLIR's interface alone, and neither LLVM's C interface nor a disassembler.
+The LLVM inside flydsl has no way in: its library exports MLIR's interface and nothing of LLVM's C interface, and no disassembler is linked
+into it.
 """
 
 from __future__ import annotations

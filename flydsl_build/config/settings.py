@@ -601,12 +601,15 @@ def _check_wheel(settings: Settings, faults: FaultCollector) -> None:
     """Record that a wheel for one target was asked for, and is not for exactly one."""
     if settings.wheel in {"fat", "host"}:
         return
+    one = f'a "{settings.wheel}" wheel is for one target'
     targets = settings.all_targets
-    if len(targets) != 1:
+    if not targets:
+        faults.add(settings.wheel_from, f"{one}, and no kernels are declared", "leave `wheel` at its default")
+    elif len(targets) > 1:
         faults.add(
             settings.wheel_from,
-            f'a "{settings.wheel}" wheel is for one target, and the kernels are built for {", ".join(targets) or "none"}',
-            f"pass -C archs={targets[0] if targets else 'gfx942'}, and build once for each target",
+            f"{one}, and the kernels are built for {', '.join(targets)}",
+            f"pass -C archs={targets[0]}, and build once for each target",
         )
 
 

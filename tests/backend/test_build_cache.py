@@ -451,7 +451,9 @@ def test_a_build_that_is_stopped_in_the_middle(number: signal.Signals, place: Pl
     while workers_of(place.dist) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert workers_of(place.dist) == []
-    assert list(place.dist.glob("*.whl")) == []
+    assert list(place.dist.rglob("*.whl")) == []
+    if number == signal.SIGINT:
+        assert list(place.dist.iterdir()) == []
     built = place.build()
     # The build goes on where it was.
     assert built.cached >= 1

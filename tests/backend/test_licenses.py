@@ -101,6 +101,13 @@ def test_source_distribution(project: Path, tmp_path: Path) -> None:
     name = call_hook(project, "build_sdist", tmp_path).value
     with tarfile.open(tmp_path / name) as archive:
         files = [one.name.partition("/")[2] for one in archive.getmembers() if one.isfile()]
+        content = archive.extractfile(f"{name.removesuffix('.tar.gz')}/PKG-INFO")
+        assert content is not None
+        metadata = email.message_from_bytes(content.read())
+    # Wheels built from it must not say more than it does: https://peps.python.org/pep-0643/.
+    assert metadata.get_all("License-File") == sorted(LICENSES)
+    assert metadata["Metadata-Version"] >= "2.4"
+    assert metadata.get_all("Dynamic") is None
     assert [file for file in sorted(files) if file.startswith("lib/")] == sorted(
         [*LICENSES, *(f"lib/{name}_{target}.ll" for name in ("first", "second") for target in ("gfx1100", "gfx942"))]
     )
@@ -120,6 +127,18 @@ def test_a_missing_licence(hook: str, project: Path, tmp_path: Path) -> None:
         '  2. tool.flydsl-build.externs.second_of_two.license-files[1]: "lib/LICENSE.f*" fits no file of the project\n'
         "    -> correct it; a licence from elsewhere has to be copied into the project\n"
     )
+
+
+def test_an_odd_glob(project: Path, tmp_path: Path) -> None:
+    other = copy_project(project, tmp_path / "other")
+    settings = other / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('["lib/LICENSE.first"]', '["lib/**.first", "lib", "lib/[LICENSE"]'))
+    (tmp_path / "dist").mkdir()
+    answer = call_hook(other, "build_sdist", tmp_path / "dist", ok=False)
+    assert answer.status == 1
+    assert [line.partition(": ")[0] for line in answer.output.splitlines() if "fits no file" in line] == [
+        f"  {number + 1}. tool.flydsl-build.externs.first_of_two.license-files[{number}]" for number in range(3)
+    ]
 
 
 def test_device_library(project: Path, tmp_path: Path) -> None:

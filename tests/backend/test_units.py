@@ -43,12 +43,17 @@ def groups(results: list[JobResult]) -> list[list[str]]:
 
 
 def test_equal_init_functions_stay_in_one_unit() -> None:
-    assert groups(_with_one_init_a_unit([result("a", code("main", "m:f")), result("b", code("main", "m:f"))])) == [["main"], ["main"]]
+    renamed, origin = _with_one_init_a_unit([result("a", code("main", "m:f")), result("b", code("main", "m:f"))])
+    assert groups(renamed) == [["main"], ["main"]]
+    assert origin == {"main": "main"}
 
 
 def test_other_init_functions_make_a_unit_of_their_own() -> None:
     results = [result("a", code("main"), code("opt-1", "m:f")), result("b", code("main", "m:f")), result("c", code("main"))]
-    assert groups(_with_one_init_a_unit(results)) == [["main", "opt-1"], ["main-2"], ["main"]]
+    renamed, origin = _with_one_init_a_unit(results)
+    assert groups(renamed) == [["main", "opt-1"], ["main-2"], ["main"]]
+    # A bundle of one target is named without looking at the others.
+    assert origin == {"main": "main", "opt-1": "opt-1", "main-2": "main"}
 
 
 def test_options_that_differ_make_a_second_bundle(tmp_path: Path) -> None:

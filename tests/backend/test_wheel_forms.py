@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,6 +54,21 @@ def refused(project: Path, folder: Path, hook: str = "build_wheel", **config: st
     return answer.output
 
 
+def build_split(project: Path, folder: Path, *config: str) -> str:
+    """Write host and device wheels of a project; return what the command said."""
+    environ = build_environment(project.parent)
+    command = [sys.executable, "-m", "flydsl_build", "build", project, "-o", folder, "--split", *config]
+    done = subprocess.run(command, cwd=project.parent, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def verify(*wheels: Path) -> str:
+    command = [sys.executable, "-P", "-m", "flydsl_build", "verify", *wheels]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout or done.stderr
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of `tests/packages/second`."""
@@ -63,13 +79,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def split(project: Path) -> Path:
     """A folder with the host wheel and its device wheels, from one build."""
     folder = project.parent / "dist"
-    environ = build_environment(project.parent)
-    command = [sys.executable, "-m", "flydsl_build", "build", project, "-o", folder, "--split"]
-    done = subprocess.run(command, cwd=project.parent, env=environ, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    wrote = [line for line in done.stdout.splitlines() if line.startswith("flydsl-build: wrote ")]
+    said = build_split(project, folder)
+    wrote = [line for line in said.splitlines() if line.startswith("flydsl-build: wrote ")]
     assert wrote == [f"flydsl-build: wrote {folder / name}" for name in (HOST, *DEVICES.values())]
-    assert "2 jobs: 0 from the cache, 2 compiled" in done.stdout
+    assert "2 jobs: 0 from the cache, 2 compiled" in said
     return folder
 
 
@@ -162,11 +175,6 @@ def test_prepared_metadata_is_that_of_the_wheel(config: dict[str, str], name: st
 
 
 def test_verify(split: Path, second_wheel: Path) -> None:
-    def verify(*wheels: Path) -> str:
-        command = [sys.executable, "-m", "flydsl_build", "verify", *wheels]
-        done = subprocess.run(command, cwd=split, capture_output=True, text=True, check=False)
-        return done.stdout or done.stderr
-
     host, device = split / HOST, split / DEVICES["gfx942"]
     assert verify(host) == f"{host}: 1 modules, 1 specializations, 0 of 2 code objects: no fault found\n"
     assert verify(host, device) == f"{host}: 1 modules, 1 specializations, 1 of 2 code objects: no fault found\n"
@@ -174,6 +182,24 @@ def test_verify(split: Path, second_wheel: Path) -> None:
     assert verify(second_wheel, device).startswith(
         f"flydsl-build: {ANCHOR}/halve.gfx942.hipfb: belongs to no manifest\n    -> remove it, or build the package again\n"
     )
+
+
+def test_several_bundles_of_one_module(tmp_path: Path) -> None:
+    """One for each value of an axis, and for each set of compile options."""
+    project = copy_project(PACKAGES / "shmem", tmp_path / "shmem")
+    build_split(project, tmp_path / "dist")
+    host, first, second = sorted((tmp_path / "dist").iterdir())
+    bundles = [name.rpartition("/")[2] for name in members(first) if name.endswith(".hipfb")]
+    assert len(bundles) > 1
+    assert [name.replace("gfx1100", "gfx942") for name in bundles] == [
+        name.rpartition("/")[2] for name in members(second) if name.endswith(".hipfb")
+    ]
+    count = 2 * len(bundles)
+    assert verify(host, first, second).endswith(f"{count} code objects: no fault found\n")
+    assert verify(host, first).endswith(f"{count // 2} of {count} code objects: no fault found\n")
+    alone = built(project, tmp_path / "alone", wheel="device", archs="gfx1100")
+    assert members(alone) == members(first)
+    assert alone.read_bytes() == first.read_bytes()
 
 
 # --- split wheels: pip and the run time ------------------------------------------------------------------------------------
@@ -281,6 +307,18 @@ def test_an_extra_of_the_authors(project: Path, tmp_path: Path) -> None:
     ) in refused(other, tmp_path, "prepare_metadata_for_build_wheel", wheel="host")
 
 
+def test_a_source_distribution_for_host_wheels(project: Path, tmp_path: Path) -> None:
+    """What its wheels have and it has not is dynamic in it: https://peps.python.org/pep-0643/."""
+    other = copy_project(project, tmp_path / "other")
+    settings = other / "pyproject.toml"
+    settings.write_text(settings.read_text().replace("[tool.flydsl-build]\n", '[tool.flydsl-build]\nwheel = "host"\n'))
+    name = call_hook(other, "build_sdist", tmp_path).value
+    with tarfile.open(tmp_path / name) as archive:
+        content = archive.extractfile("second_kernels-0.3/PKG-INFO")
+        assert content is not None
+        assert email.message_from_bytes(content.read()).get_all("Dynamic") == ["Provides-Extra", "Requires-Dist"]
+
+
 def test_declarations_in_python(project: Path, tmp_path: Path) -> None:
     other = copy_project(project, tmp_path / "other")
     settings = other / "pyproject.toml"
@@ -306,6 +344,18 @@ def test_variant(project: Path, tmp_path: Path) -> None:
     assert described.variant_desc.properties == [api.VariantProperty("amd", "gfx_arch", "gfx942")]
     assert described.namespace_priorities == ["amd"]
     assert described.providers["amd"].requires == ["amd-variant-provider"]
+
+
+def test_a_variant_needs_variantlib(project: Path, tmp_path: Path) -> None:
+    config = {"wheel": "variant", "archs": "gfx942"}
+    assert "variantlib>=0.2,<0.3" in call_hook(project, "get_requires_for_build_wheel", config).value
+    assert "variantlib>=0.2,<0.3" not in call_hook(project, "get_requires_for_build_wheel", None).value
+    answer = call_hook(project, "build_wheel", tmp_path / "dist", config, hidden=["variantlib"], ok=False)
+    assert answer.status == 1
+    # Before anything is compiled.
+    assert "specializations" not in answer.output
+    assert "flydsl-build: toolchain failed: variantlib: cannot be imported (" in answer.output
+    assert answer.output.endswith('\n    -> pip install "flydsl-build[variants]"\n')
 
 
 def test_a_variant_table_of_the_authors(project: Path, tmp_path: Path) -> None:

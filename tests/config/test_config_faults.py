@@ -482,3 +482,9 @@ def test_a_wheel_for_one_target_in_the_table(tmp_path: Path) -> None:
         f'{T}.wheel: a "device" wheel is for one target, and the kernels are built for gfx950, gfx942\n'
         "    -> pass -C archs=gfx950, and build once for each target"
     )
+
+
+def test_a_wheel_for_one_target_without_kernels(tmp_path: Path) -> None:
+    text = '[tool.flydsl-build]\nallow-empty = true\nwheel = "variant"\n'
+    what = f'{T}.wheel: a "variant" wheel is for one target, and no kernels are declared\n    -> leave `wheel` at its default'
+    assert fault(tmp_path, text) == what

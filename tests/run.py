@@ -29,6 +29,11 @@ REQUIREMENTS = (
     "ruff",
     "rich>=13",
     "validate-pyproject",
+    "hatchling",
+    "editables",
+    "scikit-build-core>=0.11",
+    "cmake",
+    "ninja",
 )
 
 

@@ -72,7 +72,8 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     names = ", ".join(map(repr, facts["top_levels"]))
     files = {f"{package}/{path.name}": path.read_bytes() for path in sorted(source.glob("*.py"))}
     files[f"{package}/facts.json"] = json.dumps(facts, indent=1).encode()
-    files[f"{package}.pth"] = f"import {package}; {package}.install({names})\n".encode()
+    # Python reads these files in order of their names. The last to put its finder first stands before that of the base back end.
+    files[f"zz{package}.pth"] = f"import {package}; {package}.install({names})\n".encode()
     add_members(wheel, files)
 
 
@@ -196,7 +197,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     if request["schema"] != SCHEMA:
         return {"cannot": "the installation was made by another version of flydsl-build than the one that is installed here"}
     try:
-        settings = read_settings(Path(facts["project"]), facts["config"], os.environ)
+        # The targets are those of the installation, whatever is set where it is imported.
+        environ = {name: value for name, value in os.environ.items() if name != "FLYDSL_BUILD_ARCHS"}
+        settings = read_settings(Path(facts["project"]), facts["config"], environ)
         _compile(settings, facts, only=request["module"])
     except ToolchainError as error:
         return {"cannot": str(error)}

@@ -12,16 +12,22 @@ from flydsl_build.backend.commands import _package_roots
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from flydsl_build.config.settings import Settings
 
 __all__ = ["package_roots_of"]
 
 
-def package_roots_of(project: Path) -> tuple[str, ...]:
+def package_roots_of(settings: Settings) -> tuple[str, ...]:
     """Return the folders to import the project's packages from.
 
-    pyproject.toml, setup.cfg and setuptools' automatic discovery are heard; a setup.py, which would have to be run, is not.
+    pyproject.toml, setup.cfg and setuptools' automatic discovery are heard; a setup.py, which would have to be run, is not. With
+    another base, it is where the declared modules are.
     """
+    project = settings.project_dir
+    if not settings.has_setuptools_base:
+        from flydsl_build.backend.base_backend import roots_of_declared
+
+        return roots_of_declared(settings)
     with contextlib.chdir(project):
         distribution = Distribution()
         try:

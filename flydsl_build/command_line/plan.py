@@ -124,7 +124,7 @@ def _with_declarations(settings: Settings) -> Settings:
     from flydsl_build.compile.declarations import collect_declarations
     from flydsl_build.config.settings import extend_with_declarations
 
-    roots = package_roots_of(settings.project_dir)
+    roots = package_roots_of(settings)
     cache = open_cache(settings, os.environ, _say)
     declared = collect_declarations(
         settings.kernels_from, package_roots=roots, project=settings.project_dir, timeout=settings.timeout, cache=cache

@@ -17,7 +17,7 @@ from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from ..targets import TARGETS
 from .keys import quote_key
 from .names import is_name, placeholders, reference_fault
-from .sources import SIZE_FIX, Override, read_overrides, setuptools_settings, size_of, targets_of
+from .sources import SETUPTOOLS, SIZE_FIX, Override, base_settings, read_overrides, size_of, targets_of
 from .table_reader import TableReader, describe
 from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings
 
@@ -28,9 +28,9 @@ __all__ = [
     "KernelTable",
     "ParameterSet",
     "Settings",
+    "base_settings",
     "extend_with_declarations",
     "read_settings",
-    "setuptools_settings",
 ]
 
 _TABLE = "tool.flydsl-build"
@@ -62,7 +62,8 @@ def read_settings(
     """
     faults = FaultCollector()
     reader = _read_table(project_dir, faults)
-    overrides = read_overrides(config_settings, environ, faults)
+    base = reader.table.get("base", SETUPTOOLS)
+    overrides = read_overrides(config_settings, environ, faults, others_pass=base != SETUPTOOLS)
     settings = _settings(reader, project_dir, overrides, faults)
     if not settings.kernels_from:
         _check_kernels(settings, reader, faults, need_archs=need_archs)
@@ -181,6 +182,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     reader.check_keys(Settings)
     archs = _archs(reader)
     found: dict[str, Any] = {
+        "base": _base(reader),
         "archs": archs,
         "load": reader.choice("load", ("import", "lazy")),
         "editable": reader.choice("editable", ("aot", "jit")),
@@ -210,6 +212,14 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found["archs_override"] = "archs" in overrides
     found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
     return Settings(project_dir=project_dir, **found)
+
+
+def _base(reader: TableReader) -> str | None:
+    name = reader.string("base")
+    if name is None or re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?", name):
+        return name
+    reader.reject("base", f'"{name}" is not the name of a module', 'write it as build-backend is written, such as "hatchling.build"')
+    return None
 
 
 def _cache_size(reader: TableReader) -> int | None:

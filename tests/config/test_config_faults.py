@@ -21,7 +21,7 @@ MINIMAL = ARCHS + K
 WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
-    "allow-empty, archs, axes, cache, cache-dir, cache-size, dump-ir, env, externs, jobs, kernels, kernels-from, lld, load, options, "
+    "allow-empty, archs, axes, base, cache, cache-dir, cache-size, dump-ir, editable, env, externs, jobs, kernels, kernels-from, lld, load, options, "
     "rocm-path, timeout, verbose."
 )
 
@@ -280,7 +280,7 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"dump_ir": "x"}, '-C dump_ir: unknown config setting\n    -> Did you mean "dump-ir"?'),
         (
             {"zzz": ""},
-            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, jobs, lld, load, rocm-path, timeout, verbose.",
+            "-C zzz: unknown config setting\n    -> Allowed: archs, cache, cache-dir, cache-size, dump-ir, editable, jobs, lld, load, rocm-path, timeout, verbose.",
         ),
         ({"archs": ""}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": [" ", ","]}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),

@@ -35,6 +35,11 @@ REQUIREMENTS = (
     "auditwheel>=6",
     "cyclonedx-python-lib[json-validation]>=8",
     "variantlib>=0.2,<0.3",
+    "hatchling",
+    "editables",
+    "scikit-build-core>=0.11",
+    "cmake",
+    "ninja",
 )
 
 

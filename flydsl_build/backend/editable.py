@@ -15,14 +15,13 @@ import re
 import shutil
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.backend.pipeline import Project, build_kernels
 from flydsl_build.backend.wheel_file import read_members, rewrite
-from flydsl_build.backend.wheel_metadata import Headers
+from flydsl_build.backend.wheel_metadata import distribution_of
 from flydsl_build.config.settings import read_settings
 from flydsl_build.editable.freshness import Freshness
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
@@ -53,7 +52,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     given
         Config settings that hold whenever kernels are compiled again.
     """
-    name, version = _distribution(wheel)
+    name, version = distribution_of(wheel)
     config = {key: value for key, value in given.items() if key not in _PASSING}
     project = os.path.realpath(settings.project_dir)
     # Environments that build alike share a folder; an installation that is made again finds its own.
@@ -74,16 +73,9 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     names = ", ".join(map(repr, facts["top_levels"]))
     files = {f"{package}/{path.name}": path.read_bytes() for path in sorted(source.glob("*.py"))}
     files[f"{package}/facts.json"] = json.dumps(facts, indent=1).encode()
-    files[f"{package}.pth"] = f"import {package}; {package}.install({names})\n".encode()
+    # Python reads these files in order of their names. The last to put its finder first stands before that of the base back end.
+    files[f"zz{package}.pth"] = f"import {package}; {package}.install({names})\n".encode()
     rewrite(wheel, wheel, {**read_members(wheel), **files}, os.environ)
-
-
-def _distribution(wheel: Path) -> tuple[str, str]:
-    """Return the name and version of the distribution in a wheel."""
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
-        headers = Headers(archive.read(name).decode())
-    return headers.get("Name"), headers.get("Version")
 
 
 @contextlib.contextmanager
@@ -206,7 +198,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     if request["schema"] != SCHEMA:
         return {"cannot": "the installation was made by another version of flydsl-build than the one that is installed here"}
     try:
-        settings = read_settings(Path(facts["project"]), facts["config"], os.environ)
+        # The targets are those of the installation, whatever is set where it is imported.
+        environ = {name: value for name, value in os.environ.items() if name != "FLYDSL_BUILD_ARCHS"}
+        settings = read_settings(Path(facts["project"]), facts["config"], environ)
         _compile(settings, facts, only=request["module"])
     except ToolchainError as error:
         return {"cannot": str(error)}

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 from flydsl_build.backend.termination import cleaning_up_when_terminated
 from flydsl_build.compile.remote_cache import fsspec_requirement
 from flydsl_build.compile.toolchain import linker_is_present
-from flydsl_build.config.settings import read_settings, setuptools_settings
+from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
-from flydsl_build.errors import BuildError, Fault
+from flydsl_build.errors import BuildError, ConfigError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
+    from flydsl_build.backend.session import Layout, Session
     from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
 
@@ -89,17 +90,27 @@ def _setuptools() -> ModuleType:
     return module
 
 
-def _base_requires(hook: str, config_settings: Any) -> list[str]:
-    """Ask setuptools for its own requirements; before it is installed there are none to ask for."""
-    if importlib.util.find_spec("setuptools") is None:
+def _base(settings: Settings) -> Any:
+    """Return the base back end."""
+    from flydsl_build.backend.base_backend import load_base
+
+    return _setuptools() if settings.has_setuptools_base else load_base(settings.base)
+
+
+def _base_requires(settings: Settings, hook: str, config_settings: Any) -> list[str]:
+    """Ask the base for its own requirements. Before setuptools is installed there are none to ask for; another base is by now."""
+    if settings.has_setuptools_base and importlib.util.find_spec("setuptools") is None:
         return []
-    found: list[str] = getattr(_setuptools(), hook)(setuptools_settings(config_settings))
+    ask = getattr(_base(settings), hook, None)
+    found: list[str] = ask(base_settings(config_settings)) if ask is not None else []
     return found
 
 
-def _requires(hook: str, config_settings: Any, own: list[str]) -> list[str]:
-    base = [one for one in _base_requires(hook, config_settings) if one.split(">")[0].strip() != "setuptools"]
-    return [SETUPTOOLS, *own, *base]
+def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str]) -> list[str]:
+    base = _base_requires(settings, hook, config_settings)
+    if settings.has_setuptools_base:
+        return [SETUPTOOLS, *own, *(one for one in base if one.split(">")[0].strip() != "setuptools")]
+    return [*own, *base]
 
 
 def _needs_of(settings: Settings) -> list[str]:
@@ -120,12 +131,13 @@ def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
     with _faults_in_words():
         settings = _settings(config_settings)
-        return _requires("get_requires_for_build_wheel", config_settings, _needs_of(settings))
+        return _requires(settings, "get_requires_for_build_wheel", config_settings, _needs_of(settings))
 
 
 def get_requires_for_build_sdist(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
-    return _requires("get_requires_for_build_sdist", config_settings, [])
+    with _faults_in_words():
+        return _requires(_settings(config_settings, need_archs=False), "get_requires_for_build_sdist", config_settings, [])
 
 
 def get_requires_for_build_editable(config_settings: Any) -> list[str]:
@@ -133,14 +145,36 @@ def get_requires_for_build_editable(config_settings: Any) -> list[str]:
     with _faults_in_words():
         settings = _editable_settings(config_settings)
         own = _needs_of(settings) if settings.editable == "aot" else []
-        return _requires("get_requires_for_build_editable", config_settings, own)
+        return _requires(settings, "get_requires_for_build_editable", config_settings, own)
 
 
 def _metadata(hook: str, metadata_directory: str, config_settings: Any) -> str:
     with _faults_in_words():
-        _settings(config_settings, need_archs=False)
-        name: str = getattr(_setuptools(), hook)(metadata_directory, setuptools_settings(config_settings))
-        return name
+        settings = _settings(config_settings, need_archs=False)
+        base = _base(settings)
+        prepare = getattr(base, hook, None)
+        if prepare is not None:
+            name: str = prepare(metadata_directory, base_settings(config_settings))
+            return name
+        # The hook is optional: front ends then build the wheel and look into it.
+        from flydsl_build.backend.base_backend import extract_metadata
+
+        with tempfile.TemporaryDirectory(prefix="flydsl-build-") as temporary:
+            build = _base_hook(settings, hook.replace("prepare_metadata_for_", ""))
+            return extract_metadata(Path(temporary, build(temporary, base_settings(config_settings), None)), Path(metadata_directory))
+
+
+def _base_hook(settings: Settings, hook: str) -> Callable[..., str]:
+    """Return a hook of the base that is not optional for what was asked for."""
+    found: Callable[..., str] | None = getattr(_base(settings), hook, None)
+    if found is None:
+        raise ConfigError(Fault(where="tool.flydsl-build.base", what=f"{settings.base} has no {hook}", fix="name another base"))
+    return found
+
+
+def _prepared(settings: Settings, metadata_directory: str | None) -> str | None:
+    """Return the metadata folder to hand back to the base: only if it has made it."""
+    return metadata_directory if hasattr(_base(settings), "prepare_metadata_for_build_editable") else None
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any) -> str:
@@ -201,10 +235,13 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
     try:
         with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
             with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)):
-                name = _setuptools().build_wheel(temporary, setuptools_settings(config_settings))
-            written.extend(
-                finish_wheel(Path(temporary, name), Path(wheel_directory), one, project=Path.cwd(), environ=os.environ) for one in forms
-            )
+                name = _base_hook(settings, "build_wheel")(temporary, base_settings(config_settings), None)
+            wheel = Path(temporary, name)
+            if not settings.has_setuptools_base and (settings.kernels or settings.kernels_from):
+                from flydsl_build.backend.base_backend import add_kernels
+
+                wheel = add_kernels(wheel, settings, form)
+            written.extend(finish_wheel(wheel, Path(wheel_directory), one, project=Path.cwd(), environ=os.environ) for one in forms)
     except BaseException:
         # Nothing half-written stays behind.
         for path in written:
@@ -220,8 +257,7 @@ def build_sdist(sdist_directory: str, config_settings: Any) -> str:
     with _faults_in_words():
         settings = _settings(config_settings, need_archs=False)
         with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False)):
-            name: str = _setuptools().build_sdist(sdist_directory, setuptools_settings(config_settings))
-        return name
+            return _base_hook(settings, "build_sdist")(sdist_directory, base_settings(config_settings))
 
 
 def build_editable(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
@@ -234,13 +270,28 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         _require_folder(wheel_directory)
         running = session.Session(settings=settings, project=Path.cwd(), editable=True)
         with session.active(running):
-            name: str = _setuptools().build_editable(temporary, setuptools_settings(config_settings), metadata_directory)
+            build = _base_hook(settings, "build_editable")
+            name = build(temporary, base_settings(config_settings), _prepared(settings, metadata_directory))
         wheel = Path(temporary, name)
-        if running.layout is not None and settings.editable == "aot":
+        if not settings.kernels and not settings.kernels_from:
+            pass
+        elif settings.editable == "aot":
             from flydsl_build.backend.editable import add_kernels
 
-            add_kernels(wheel, settings, running.layout, given_settings(config_settings, os.environ))
-        elif running.layout is not None:
+            add_kernels(wheel, settings, _layout(running, wheel), given_settings(config_settings, os.environ))
+        else:
             sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
         wheel_file.rewrite(wheel, Path(wheel_directory, name), wheel_file.read_members(wheel), os.environ)
         return name
+
+
+def _layout(running: Session, wheel: Path) -> Layout:
+    """Return what an editable wheel makes importable."""
+    if not running.settings.has_setuptools_base:
+        from flydsl_build.backend.base_backend import layout_of
+
+        return layout_of(wheel, running.settings)
+    if running.layout is None:
+        what = "setuptools did not run the command build_flydsl, so that no kernels would be installed"
+        raise BuildError(Fault(where="build", what=what, fix="let a `build` command of your own run its sub-commands"))
+    return running.layout

@@ -66,6 +66,8 @@ class Project:
         Folders that have the modules as they are installed; the build folder, but for an editable install.
     top_levels
         Names of the packages and modules at the top that are installed; None for whatever is in `sources`.
+    installer
+        Who decides what is installed, and by which setting, for messages.
     """
 
     root: Path
@@ -75,6 +77,7 @@ class Project:
     build_lib: Path
     sources: tuple[Path, ...]
     top_levels: frozenset[str] | None = None
+    installer: tuple[str, str] = ("setuptools", "[tool.setuptools] packages or py-modules")
 
     def place(self, module: str) -> Placement | None:
         """Return where the artefacts of a module go, or None if it is not installed."""
@@ -311,8 +314,8 @@ def _placements(specializations: Sequence[Specialization], project: Project) -> 
         if placement is None:
             faults.add(
                 one.where,
-                f"module {one.module} is not among the modules that setuptools installs",
-                "check the key, and [tool.setuptools] packages or py-modules",
+                f"module {one.module} is not among the modules that {project.installer[0]} installs",
+                f"check the key, and {project.installer[1]}",
             )
         elif any(
             _is_authors(folder / place) for folder in project.sources for place in (placement.anchor, placement.anchor.with_suffix(".py"))
@@ -366,8 +369,8 @@ def _check_references(results: Sequence[StoredResult], settings: Settings, decla
         elif project.place(module) is None and any(
             Path(root, source).is_file() for root in project.package_roots for source in (path.with_suffix(".py"), path / "__init__.py")
         ):
-            what = f"its module {module} is in the project, but not among those that setuptools installs"
-            faults.add(where, what, "add it to [tool.setuptools] packages or py-modules")
+            what = f"its module {module} is in the project, but not among those that {project.installer[0]} installs"
+            faults.add(where, what, f"add it to {project.installer[1]}")
     faults.raise_if_any(BuildError)
 
 

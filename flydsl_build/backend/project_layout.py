@@ -8,17 +8,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from setuptools import Distribution
-
-from flydsl_build.backend.commands import _package_roots
 from flydsl_build.compile.cache import open_cache
 from flydsl_build.compile.declarations import collect_declarations
 from flydsl_build.config.settings import extend_with_declarations
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from flydsl_build.config.settings import Settings
 
 __all__ = ["package_roots_of", "with_declarations"]
@@ -27,7 +22,7 @@ __all__ = ["package_roots_of", "with_declarations"]
 def with_declarations(settings: Settings) -> Settings:
     """Return settings with the kernels of `kernels-from`, whose function is called in a process of its own, as in a build."""
     assert settings.kernels_from is not None
-    roots = package_roots_of(settings.project_dir)
+    roots = package_roots_of(settings)
     cache = open_cache(settings, os.environ, _say)
     declared = collect_declarations(
         settings.kernels_from, package_roots=roots, project=settings.project_dir, timeout=settings.timeout, cache=cache
@@ -40,11 +35,22 @@ def _say(text: str) -> None:
     sys.stderr.write(f"flydsl-build: {text}\n")
 
 
-def package_roots_of(project: Path) -> tuple[str, ...]:
+def package_roots_of(settings: Settings) -> tuple[str, ...]:
     """Return the folders to import the project's packages from.
 
-    pyproject.toml, setup.cfg and setuptools' automatic discovery are heard; a setup.py, which would have to be run, is not.
+    pyproject.toml, setup.cfg and setuptools' automatic discovery are heard; a setup.py, which would have to be run, is not. With
+    another base, it is where the declared modules are.
     """
+    project = settings.project_dir
+    if not settings.has_setuptools_base:
+        from flydsl_build.backend.base_backend import roots_of_declared
+
+        return roots_of_declared(settings)
+    # Not there where another base is.
+    from setuptools import Distribution
+
+    from flydsl_build.backend.commands import _package_roots
+
     with contextlib.chdir(project):
         distribution = Distribution()
         try:

@@ -7,8 +7,13 @@ Fields: https://packaging.python.org/en/latest/specifications/core-metadata/.
 from __future__ import annotations
 
 import re
+import zipfile
+from typing import TYPE_CHECKING
 
-__all__ = ["Headers", "escaped", "normalized"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Headers", "distribution_of", "escaped", "normalized"]
 
 _FIELD = re.compile(r"([A-Za-z0-9-]+):(.*)")
 
@@ -73,3 +78,11 @@ class Headers:
         """Return the file's content."""
         lines = "\n".join(f"{name}:{value}" if name else value for name, value in self._fields)
         return lines + (f"\n\n{self.body}" if self._separator else "\n")
+
+
+def distribution_of(wheel: Path) -> tuple[str, str]:
+    """Return the name and version of the distribution in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
+        headers = Headers(archive.read(name).decode())
+    return headers.get("Name"), headers.get("Version")

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flydsl_build.command_line.arguments import add_config, add_project, config_settings, project_folder
 from flydsl_build.errors import BuildError, Fault, FaultCollector
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-_NEEDED = ("setuptools", "jinja2", "flydsl", "numpy")
+_NEEDED = ("jinja2", "flydsl", "numpy")
 _BACKEND = "flydsl_build.backend"
 
 
@@ -41,8 +41,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     project = project_folder(arguments.project)
     output = arguments.output.resolve()
-    _check_environment()
-    _note_other_backend(project)
+    document = _document(project)
+    _check_environment(document)
+    _note_other_backend(document)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,9 +61,26 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_environment() -> None:
+def _document(project: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}  # The hook says what is wrong with the file.
+
+
+def _table(document: Any, *keys: str) -> dict[str, Any]:
+    for key in keys:
+        document = document.get(key)
+        if not isinstance(document, dict):
+            return {}
+    return dict(document)
+
+
+def _check_environment(document: dict[str, Any]) -> None:
     faults = FaultCollector()
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    # Another base says itself what it needs.
+    needed = _NEEDED if "base" in _table(document, "tool", "flydsl-build") else ("setuptools", *_NEEDED)
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         faults.add(
             ", ".join(missing),
@@ -72,13 +90,10 @@ def _check_environment() -> None:
     faults.raise_if_any(BuildError)
 
 
-def _note_other_backend(project: Path) -> None:
-    try:
-        document = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return  # The hook says what is wrong with the file.
-    system = document.get("build-system")
-    named = system.get("build-backend") if isinstance(system, dict) else None
+def _note_other_backend(document: dict[str, Any]) -> None:
+    if not document:
+        return
+    named = _table(document, "build-system").get("build-backend")
     if named != _BACKEND:
         found = f"is {named}" if named else "is missing"
         sys.stderr.write(f'flydsl-build: warning: build-backend {found}: pip builds no kernels until it is "{_BACKEND}"\n')

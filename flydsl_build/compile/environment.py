@@ -6,11 +6,14 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 __all__ = ["is_scrubbed", "put_on_path", "worker_environment"]
 
@@ -45,4 +48,23 @@ def put_on_path(roots: Iterable[str]) -> None:
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     first = [one for one in sys.path if one in standard or Path(one).name == "lib-dynload"]
     rest = [one for one in sys.path if one not in first]
+    roots = tuple(roots)
     sys.path[:] = [*first, *(one for one in roots if one not in sys.path), *rest]
+    if len(roots) > 1:
+        sys.meta_path.append(_OtherRoots(roots))
+
+
+class _OtherRoots:
+    """Finds what a package has in another root than the one that it was imported from.
+
+    The sources of a project and what its base back end has built of it, extension modules above all, are in two folders.
+    """
+
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        self._roots = roots
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find a module of a package that is in one of the roots."""
+        del target
+        folders = [str(Path(root, *fullname.split(".")[:-1])) for root in self._roots]
+        return PathFinder.find_spec(fullname, folders) if path and not set(folders).isdisjoint(path) else None

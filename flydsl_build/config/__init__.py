@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .settings import extend_with_declarations, read_settings, setuptools_settings
+from .settings import base_settings, extend_with_declarations, read_settings
 from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, Settings
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "KernelTable",
     "ParameterSet",
     "Settings",
+    "base_settings",
     "extend_with_declarations",
     "read_settings",
-    "setuptools_settings",
 ]

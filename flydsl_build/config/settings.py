@@ -19,13 +19,14 @@ from .keys import quote_key
 from .names import is_dotted_name, is_name, placeholders, reference_fault
 from .sources import (
     PER_ARCH_TAGS,
+    SETUPTOOLS,
     SIZE_FIX,
     URL_FAULT,
     WHEELS,
     Override,
+    base_settings,
     is_url,
     read_overrides,
-    setuptools_settings,
     size_of,
     targets_of,
 )
@@ -39,9 +40,9 @@ __all__ = [
     "KernelTable",
     "ParameterSet",
     "Settings",
+    "base_settings",
     "extend_with_declarations",
     "read_settings",
-    "setuptools_settings",
 ]
 
 _TABLE = "tool.flydsl-build"
@@ -73,7 +74,8 @@ def read_settings(
     """
     faults = FaultCollector()
     reader = _read_table(project_dir, faults)
-    overrides = read_overrides(config_settings, environ, faults)
+    base = reader.table.get("base", SETUPTOOLS)
+    overrides = read_overrides(config_settings, environ, faults, others_pass=base != SETUPTOOLS)
     settings = _settings(reader, project_dir, overrides, faults)
     if not settings.kernels_from:
         _check_kernels(settings, reader, faults, need_archs=need_archs)
@@ -192,6 +194,7 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     reader.check_keys(Settings)
     archs = _archs(reader)
     found: dict[str, Any] = {
+        "base": _base(reader),
         "archs": archs,
         "load": reader.choice("load", ("import", "lazy")),
         "editable": reader.choice("editable", ("aot", "jit")),
@@ -256,6 +259,14 @@ def _folder_or_file(text: str, project_dir: Path) -> Path:
         return project_dir / Path(text).expanduser()
     except RuntimeError:  # there is no such user, so it is the name of a file
         return project_dir / text
+
+
+def _base(reader: TableReader) -> str | None:
+    name = reader.string("base")
+    if name is None or re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?", name):
+        return name
+    reader.reject("base", f'"{name}" is not the name of a module', 'write it as build-backend is written, such as "hatchling.build"')
+    return None
 
 
 def _cache_size(reader: TableReader) -> int | None:

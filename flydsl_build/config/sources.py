@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PER_ARCH_TAGS",
+    "SETUPTOOLS",
     "SIZE_FIX",
     "URL_FAULT",
     "WHEELS",
     "Override",
+    "base_settings",
     "given_settings",
     "is_url",
     "read_overrides",
-    "setuptools_settings",
     "size_of",
     "split_list",
     "targets_of",
 ]
+
+SETUPTOOLS = "setuptools.build_meta"
+"""The base that a project has which names none."""
 
 _PREFIX = "flydsl-build."
 
@@ -76,7 +80,9 @@ def targets_of(names: tuple[str, ...] | list[str], where: str, faults: FaultColl
     return tuple(dict.fromkeys(found))
 
 
-def read_overrides(config_settings: Mapping[str, object] | None, environ: Mapping[str, str], faults: FaultCollector) -> dict[str, Override]:
+def read_overrides(
+    config_settings: Mapping[str, object] | None, environ: Mapping[str, str], faults: FaultCollector, *, others_pass: bool = False
+) -> dict[str, Override]:
     """Return what config settings and environment variables say, by field of `Settings`.
 
     Parameters
@@ -87,6 +93,8 @@ def read_overrides(config_settings: Mapping[str, object] | None, environ: Mappin
         The environment. An empty variable is as good as none.
     faults
         Collects unknown keys and values that cannot be read.
+    others_pass
+        Whether keys that are not nearly one of ours may be those of a base back end that has more of them than setuptools.
     """
     keys = keys_of(Settings)
     by_env = {key.env: name for name, key in keys.items() if key.env}
@@ -106,6 +114,8 @@ def read_overrides(config_settings: Mapping[str, object] | None, environ: Mappin
         where = f"-C {key}"
         name = by_config.get(key.removeprefix(_PREFIX), "")
         if not name:
+            if others_pass and not key.startswith(_PREFIX) and not difflib.get_close_matches(key, by_config, n=1, cutoff=0.8):
+                continue
             faults.add(where, "unknown config setting", did_you_mean(key.removeprefix(_PREFIX), list(by_config)))
             continue
         if name in given:
@@ -118,18 +128,22 @@ def read_overrides(config_settings: Mapping[str, object] | None, environ: Mappin
     return found
 
 
-def setuptools_settings(config_settings: Mapping[str, object] | None) -> dict[str, object]:
-    """Return the config settings that are setuptools' own."""
-    return {key: value for key, value in (config_settings or {}).items() if key in SETUPTOOLS_KEYS}
+def base_settings(config_settings: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the config settings that are not ours but the base back end's."""
+    return {key: value for key, value in (config_settings or {}).items() if key.removeprefix(_PREFIX) not in _own_keys()}
+
+
+def _own_keys() -> set[str]:
+    return {key.config for key in keys_of(Settings).values() if key.config}
 
 
 def given_settings(config_settings: Mapping[str, object] | None, environ: Mapping[str, str]) -> dict[str, object]:
     """Return what is given outside of the table, by environment variables too, as config settings of a later build."""
     keys = [key for key in keys_of(Settings).values() if key.config]
     found: dict[str, object] = {key.config: environ[key.env] for key in keys if environ.get(key.env, "").strip()}
-    theirs = setuptools_settings(config_settings)
-    found.update((key.removeprefix(_PREFIX), value) for key, value in (config_settings or {}).items() if key not in theirs)
-    return found
+    own = _own_keys()
+    given = {key.removeprefix(_PREFIX): value for key, value in (config_settings or {}).items()}
+    return found | {key: value for key, value in given.items() if key in own}
 
 
 def _texts(value: object, where: str, faults: FaultCollector) -> list[str] | None:

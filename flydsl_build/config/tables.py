@@ -318,6 +318,10 @@ class Settings:
     project_dir: Path
     """The folder of pyproject.toml; relative paths start there."""
 
+    base: str = field(default="setuptools.build_meta", metadata=toml_key("base", STRING, default='"setuptools.build_meta"'))
+    """The PEP 517 back end that builds the wheel which the kernels are added to, such as "scikit_build_core.build" or "hatchling.build".
+    Its distribution goes into build-system.requires."""
+
     archs_from: str = ""
     """Where `archs` comes from, for messages; empty if it is nowhere given."""
 
@@ -445,6 +449,11 @@ class Settings:
 
     axes: tuple[AxisTable, ...] = field(default=(), metadata=toml_key("axes", nested(AxisTable, text="tables", named="name"), default="{}"))
     """Axes besides the target for which code is built."""
+
+    @property
+    def has_setuptools_base(self) -> bool:
+        """Whether the kernels are made inside of a build by setuptools, and not added to another back end's wheel."""
+        return self.base == "setuptools.build_meta"
 
     def targets_for(self, kernel: KernelTable, parameter_set: ParameterSet | None = None) -> tuple[str, ...]:
         """Return the targets that a kernel, or one of its sets, is built for in this build; empty if none of its own is asked for."""

@@ -214,8 +214,7 @@ class Installation:
             change = self._change(name)
             if not change:
                 return
-            sys.stderr.write(f"flydsl-build: {name}: {change}; compiling it\n")
-            sys.stderr.flush()
+            _say(f"{name}: {change}; compiling it")
             answer = self._ask(command, lock, {"schema": SCHEMA, "facts": self._facts, "module": name})
             self._state_read = None
             module = self._state()["modules"].get(name)
@@ -230,7 +229,7 @@ class Installation:
             )
             raise ImportError(msg, name=name)
         if module is None:
-            sys.stderr.write(f"flydsl-build: {name} has no kernels declared any more: its FlyDSL source is imported\n")
+            _say(f"{name} has no kernels declared any more: its FlyDSL source is imported")
 
     def _ask(self, command: list[str], lock: int, request: dict[str, Any]) -> dict[str, Any]:
         import subprocess
@@ -262,6 +261,13 @@ class Installation:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def _say(text: str) -> None:
+    # There is none in programs without a terminal.
+    if sys.stderr is not None:
+        sys.stderr.write(f"flydsl-build: {text}\n")
+        sys.stderr.flush()
 
 
 _REMEDY = "pip install -e . --no-build-isolation makes them anew; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"

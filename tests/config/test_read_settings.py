@@ -14,9 +14,9 @@ from flydsl_build.config import (
     KernelTable,
     ParameterSet,
     Settings,
+    base_settings,
     extend_with_declarations,
     read_settings,
-    setuptools_settings,
 )
 
 MINIMAL = '[tool.flydsl-build]\narchs = ["gfx942", "gfx1100"]\n[tool.flydsl-build.kernels."m:f"]\n'
@@ -236,8 +236,8 @@ def test_settings_of_setuptools_pass(tmp_path: Path) -> None:
     theirs: dict[str, object] = {"--global-option": ["a"], "--build-option": "b", "editable_mode": "strict", "--quiet": ""}
     given: dict[str, object] = {**theirs, "archs": "gfx942"}
     assert read(tmp_path, MINIMAL, given).archs == ("gfx942",)
-    assert setuptools_settings(given) == theirs
-    assert setuptools_settings(None) == {}
+    assert base_settings(given) == theirs
+    assert base_settings(None) == {}
 
 
 def test_targets_of_kernels(tmp_path: Path) -> None:

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels added to what another PEP 517 back end builds: scikit-build-core, hatchling, meson-python, maturin.
+
+The base builds its wheel. That is unpacked into the build folder, which then is what setuptools' own build folder is in a build
+without such a base: the kernels go into it, and it becomes the wheel. Sources are imported from where the author has them; what only
+the base can make, such as extension modules, from the unpacked wheel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import re
+import shutil
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build.backend.pipeline import Project, build_kernels
+from flydsl_build.backend.session import Layout
+from flydsl_build.backend.wheel_metadata import Headers, distribution_of
+from flydsl_build.bundle.platform_tag import wheel_tag
+from flydsl_build.errors import ConfigError, Fault, FaultCollector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from flydsl_build.backend.wheel_forms import WheelForm
+    from flydsl_build.config.settings import Settings
+
+__all__ = ["add_kernels", "extract_metadata", "layout_of", "load_base", "roots_of_declared", "source_roots"]
+
+# Where projects keep their packages; then any other folder of the project.
+_USUAL = (".", "src", "python", "lib")
+_PASSED_OVER = ("build", "dist", "node_modules", "target")
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
+
+
+def load_base(name: str) -> Any:
+    """Return the object with the hooks of the base back end.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be imported.
+    """
+    module, _, qualname = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in filter(None, qualname.split(".")):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        what = f"{name} cannot be imported here: {error}"
+        fix = "add the distribution that has it to build-system.requires in pyproject.toml; without isolation, install it"
+        raise ConfigError(Fault(where="tool.flydsl-build.base", what=what, fix=fix)) from None
+    return found
+
+
+def source_roots(project: Path, files: Iterable[PurePosixPath], *, built: Path | None = None) -> dict[PurePosixPath, Path]:
+    """Return in which folder of the project each file is that will be importable; files that are in none are left out.
+
+    Parameters
+    ----------
+    files
+        Paths as they are in the wheel.
+    built
+        The unpacked wheel, if there is one: a file of the project must be equal to the one in it.
+    """
+    others = sorted(path for path in project.iterdir() if path.is_dir() and not path.name.startswith(".") and path.name not in _PASSED_OVER)
+    folders = list(dict.fromkeys([*(project / name for name in _USUAL), *others]))
+    found = {}
+    for file in files:
+        for folder in folders:
+            path = folder / file
+            if path.is_file() and (built is None or path.read_bytes() == (built / file).read_bytes()):
+                found[file] = folder.resolve()
+                break
+    return found
+
+
+def add_kernels(wheel: Path, settings: Settings, form: WheelForm) -> Path:
+    """Compile what is declared and add it to the base's wheel; return the new one, which stands beside that and has no RECORD yet.
+
+    Raises
+    ------
+    BuildError
+        As `build_kernels`.
+    """
+    name, version = distribution_of(wheel)
+    with _unpacked(wheel, settings.project_dir / "build" / "flydsl-wheel") as tree:
+        python = [PurePosixPath(path.relative_to(tree).as_posix()) for path in sorted(tree.rglob("*.py"))]
+        roots = dict.fromkeys(source_roots(settings.project_dir, python, built=tree).values())
+        project = Project(
+            root=settings.project_dir,
+            name=name,
+            version=form.version(version),
+            package_roots=(*map(str, roots), str(tree.resolve())),
+            build_lib=tree,
+            sources=(tree,),
+            installer=(settings.base, f"what {settings.base} is told to install"),
+        )
+        build_kernels(settings, project)
+        return _pack(tree, wheel)
+
+
+@contextlib.contextmanager
+def _unpacked(wheel: Path, tree: Path) -> Iterator[Path]:
+    """Unpack a wheel, laid out as it will be installed; below the project, so that the cache knows its files by one name."""
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for info in archive.infolist():
+                path = Path(archive.extract(info, tree))
+                if info.external_attr >> 16 & 0o111 and path.is_file():
+                    path.chmod(0o755)
+        # Both are site-packages, and the new wheel is no longer for purelib alone.
+        for name in ("purelib", "platlib"):
+            for folder in tree.glob(f"*.data/{name}"):
+                shutil.copytree(folder, tree, dirs_exist_ok=True)
+                shutil.rmtree(folder)
+        yield tree
+    finally:
+        shutil.rmtree(tree, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            tree.parent.rmdir()
+
+
+def _pack(tree: Path, wheel: Path) -> Path:
+    (metadata,) = tree.glob("*.dist-info")
+    files = [path for path in sorted(tree.rglob("*")) if path.is_file()]
+    *words, python, abi, platform = wheel.stem.split("-")
+    tag = wheel_tag(f"{python}-{abi}-{platform}", [path for path in files if metadata not in path.parents])
+    about = metadata / "WHEEL"
+    headers = Headers(about.read_text(encoding="utf-8"))
+    headers.remove("Root-Is-Purelib", "Tag")
+    headers.add("Root-Is-Purelib", "false")
+    for one, other_abi, other in _expanded(tag):
+        headers.add("Tag", f"{one}-{other_abi}-{other}")
+    about.write_text(headers.text(), encoding="utf-8")
+    # Made anew when the wheel is finished.
+    (metadata / "RECORD").write_bytes(b"")
+    path = wheel.with_name(f"{'-'.join([*words, tag])}.whl")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
+        for file in files:
+            if file.parent != metadata or file.name not in _SIGNATURES:
+                archive.write(file, file.relative_to(tree).as_posix())
+    return path
+
+
+def _expanded(tag: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the single tags that a compressed one stands for: PEP 425."""
+    pythons, abis, platforms = (part.split(".") for part in tag.split("-"))
+    yield from ((python, abi, platform) for python in pythons for abi in abis for platform in platforms)
+
+
+def extract_metadata(wheel: Path, folder: Path) -> str:
+    """Write the .dist-info folder of a wheel into `folder`, for a base without the hook for it; return its name."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if re.match(r"[^/]+\.dist-info/", name) and not name.endswith("/RECORD")]
+        archive.extractall(folder, names)
+    return names[0].partition("/")[0]
+
+
+def layout_of(wheel: Path, settings: Settings) -> Layout:
+    """Return what the base's editable wheel makes importable of the declared modules; see `roots_of_declared`."""
+    roots = roots_of_declared(settings)
+    tops = frozenset(module.partition(".")[0] for module in _declared(settings))
+    return Layout(package_roots=(*roots, *_extension_modules(wheel, settings)), top_levels=tops)
+
+
+def _declared(settings: Settings) -> list[str]:
+    modules = [kernel.module for kernel in settings.kernels]
+    return [*modules, settings.kernels_from.partition(":")[0]] if settings.kernels_from else modules
+
+
+def roots_of_declared(settings: Settings) -> tuple[str, ...]:
+    """Return the folders of the project that the declared modules are in.
+
+    Raises
+    ------
+    ConfigError
+        One is in none.
+    """
+    faults = FaultCollector()
+    roots: dict[str, None] = {}
+    for module in dict.fromkeys(_declared(settings)):
+        path = PurePosixPath(*module.split("."))
+        found = source_roots(settings.project_dir, [path.with_suffix(".py"), path / "__init__.py"])
+        roots.update((str(root), None) for root in found.values())
+        if not found:
+            faults.add(
+                f"module {module}", "its source is in no folder of the project", "check the key; a generated module cannot be declared here"
+            )
+    faults.raise_if_any(ConfigError)
+    return tuple(roots)
+
+
+def _extension_modules(wheel: Path, settings: Settings) -> Sequence[str]:
+    """Keep the extension modules of an editable wheel where compile processes find them, now and later; return the folder, if any."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".so")]
+        if not names:
+            return ()
+        digest = hashlib.sha256(b"".join(archive.read(name) for name in names)).hexdigest()
+        folder = settings.project_dir / "build" / "flydsl-editable" / f"extensions-{digest[:8]}"
+        for name in names:
+            relative = re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", name)
+            path = folder / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(archive.read(name))
+    return (str(folder.resolve()),)

@@ -138,7 +138,7 @@ def _pack(tree: Path, wheel: Path) -> Path:
     headers.add("Root-Is-Purelib", "false")
     for one, other_abi, other in _expanded(tag):
         headers.add("Tag", f"{one}-{other_abi}-{other}")
-    about.write_text(headers.text(), encoding="utf-8")
+    about.write_text(headers.text().rstrip("\n") + "\n", encoding="utf-8")
     # Made anew when the wheel is finished.
     (metadata / "RECORD").write_bytes(b"")
     path = wheel.with_name(f"{'-'.join([*words, tag])}.whl")

@@ -23,8 +23,8 @@ WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
     "allow-empty, archs, axes, base, cache, cache-dir, cache-size, dump-ir, editable, env, executor, executor-address, externs, "
-    "jobs, kernels, kernels-from, lld, load, options, per-arch-tag, remote-cache, remote-cache-write, rocm-path, timeout, torch- "
-    "ops, verbose, wheel."
+    "jobs, kernels, kernels-from, lld, load, options, per-arch-tag, remote-cache, remote-cache-write, rocm-path, timeout, "
+    "torch-ops, verbose, wheel."
 )
 
 

@@ -80,6 +80,27 @@ def test_without_the_setting_there_is_no_module_and_out_is_recorded(build: Calla
     assert [one["out"] for one in launcher["specializations"]] == [["X"]]
 
 
+def test_kept_modules(tmp_path: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "source")
+    table = project / "pyproject.toml"
+    without = table.read_text()
+    table.write_text(without.replace("archs", "torch-ops = true\narchs") + 'out = ["X"]\n')
+    env = {"FLYDSL_BUILD_CACHE": "true", "FLYDSL_BUILD_CACHE_DIR": str(tmp_path / "cache")}
+    wheels, jobs = [], []
+    for number in range(3):
+        if number == 2:
+            table.write_text(without + 'out = ["X"]\n')
+        (dist := tmp_path / str(number)).mkdir()
+        answer = call_hook(project, "build_wheel", dist, env={**env, "SOURCE_DATE_EPOCH": "1700000000"})
+        wheels.append(dist / answer.value)
+        jobs.append(next(line.rpartition(", ")[2] for line in answer.output.splitlines() if "from the cache" in line))
+    assert jobs == ["1 compiled", "0 compiled", "0 compiled"]
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    # What an earlier build has generated is not in the wheel of a build without it.
+    lost = {"tiny_kernels/negate_torch.py", "tiny_kernels/negate_torch.pyi"}
+    assert members(wheels[0]).keys() - members(wheels[2]).keys() == lost
+
+
 # --- faults ------------------------------------------------------------------------------------------------------------
 
 

@@ -67,9 +67,12 @@ def _require_folder(folder: str) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise BuildError(
-            Fault(where=folder, what=f"the wheel cannot be written there ({error.strerror})", fix="name a folder that can be written")
-        ) from None
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: str, error: OSError) -> BuildError:
+    what = f"the wheel cannot be written there ({error.strerror or error})"
+    return BuildError(Fault(where=folder, what=what, fix="name a folder that can be written, on a disk with room"))
 
 
 def _setuptools() -> ModuleType:
@@ -180,9 +183,11 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
         with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
             with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)):
                 name = _setuptools().build_wheel(temporary, setuptools_settings(config_settings))
-            written.extend(
-                finish_wheel(Path(temporary, name), Path(wheel_directory), one, project=Path.cwd(), environ=os.environ) for one in forms
-            )
+            try:
+                for one in forms:
+                    written += [finish_wheel(Path(temporary, name), Path(wheel_directory), one, project=Path.cwd(), environ=os.environ)]
+            except OSError as error:
+                raise _unwritable(wheel_directory, error) from None
     except BaseException:
         # Nothing half-written stays behind.
         for path in written:

@@ -78,9 +78,12 @@ def _require_folder(folder: str) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise BuildError(
-            Fault(where=folder, what=f"the wheel cannot be written there ({error.strerror})", fix="name a folder that can be written")
-        ) from None
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: str, error: OSError) -> BuildError:
+    what = f"the wheel cannot be written there ({error.strerror or error})"
+    return BuildError(Fault(where=folder, what=what, fix="name a folder that can be written, on a disk with room"))
 
 
 def _setuptools() -> ModuleType:
@@ -241,7 +244,11 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
                 from flydsl_build.backend.base_backend import add_kernels
 
                 wheel = add_kernels(wheel, settings, form)
-            written.extend(finish_wheel(wheel, Path(wheel_directory), one, project=Path.cwd(), environ=os.environ) for one in forms)
+            try:
+                for one in forms:
+                    written += [finish_wheel(wheel, Path(wheel_directory), one, project=Path.cwd(), environ=os.environ)]
+            except OSError as error:
+                raise _unwritable(wheel_directory, error) from None
     except BaseException:
         # Nothing half-written stays behind.
         for path in written:

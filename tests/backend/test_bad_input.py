@@ -169,6 +169,24 @@ def test_unwritable_build_folder(build: Callable[..., Build], tmp_path: Path) ->
     assert "cannot be written" in build(project()).output
 
 
+def test_no_space_left_for_the_wheel(build: Callable[..., Build], tmp_path: Path) -> None:
+    shim = tmp_path / "shim"
+    shim.mkdir()
+    (shim / "sitecustomize.py").write_text(
+        "import errno, zipfile\n"
+        "write = zipfile.ZipFile.writestr\n"
+        "def full(archive, *arguments, **options):\n"
+        "    if str(archive.filename).endswith('.partial'):\n"
+        "        raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "    return write(archive, *arguments, **options)\n"
+        "zipfile.ZipFile.writestr = full\n"
+    )
+    text = message(build(project(), python_path=shim))
+    assert (
+        "the wheel cannot be written there (No space left on device)\n    -> name a folder that can be written, on a disk with room" in text
+    )
+
+
 def test_no_space_left(build: Callable[..., Build], tmp_path: Path) -> None:
     # /dev/full takes the place of a file on a full disk: opening works, writing does not.
     shim = tmp_path / "shim"

@@ -63,10 +63,14 @@ def build_split(project: Path, folder: Path, *config: str) -> str:
     return done.stdout
 
 
-def verify(*wheels: Path) -> str:
-    command = [sys.executable, "-P", "-m", "flydsl_build", "verify", *wheels]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def command(*words: str | Path) -> str:
+    """Run a command of flydsl-build; return what it printed, or what it complained of."""
+    done = subprocess.run([sys.executable, "-P", "-m", "flydsl_build", *words], capture_output=True, text=True, check=False)
     return done.stdout or done.stderr
+
+
+def verify(*wheels: Path) -> str:
+    return command("verify", *wheels)
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +185,27 @@ def test_verify(split: Path, second_wheel: Path) -> None:
     assert verify(device) == f"{device}: 1 bundles of a device wheel: no fault found\n"
     assert verify(second_wheel, device).startswith(
         f"flydsl-build: {ANCHOR}/halve.gfx942.hipfb: belongs to no manifest\n    -> remove it, or build the package again\n"
+    )
+
+
+def test_inspect(split: Path) -> None:
+    host, device = split / HOST, split / DEVICES["gfx942"]
+    lines = [line.strip() for line in command("inspect", host).splitlines()]
+    assert [line.partition(",")[0] for line in lines if line.startswith("file ")] == [
+        f"file       {ANCHOR}/halve.json",
+        f"file       {ANCHOR}/halve.launchers.so",
+    ]
+    (where,) = [line for line in lines if line.startswith("gfx942 ")]
+    assert "bytes in the wheel of second-kernels-device-gfx942, SHA-256 " in where
+    (module,) = json.loads(command("inspect", "--json", host))["modules"]
+    assert ["elf" in one for unit in module["units"] for one in unit["code_objects"].values()] == [False, False]
+    assert command("inspect", host, "--isa", "halve_kernel_0", "--arch", "gfx942") == (
+        f"flydsl-build: {ANCHOR}/halve.gfx942.hipfb: is not here: the code for gfx942 is in the wheel of second-kernels-device-gfx942\n"
+        "    -> give a folder in which both are installed\n"
+    )
+    assert command("inspect", device) == (
+        f"flydsl-build: {device}: has the code objects of a device wheel alone; what describes them is in the host wheel\n"
+        "    -> give the host wheel, or a folder in which both are installed\n"
     )
 
 

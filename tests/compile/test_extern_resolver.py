@@ -112,6 +112,18 @@ def test_good(project: Project) -> None:
     assert (use.globals, use.init, use.axes) == (["state"], [], set())
 
 
+def test_a_file_of_several_tables_is_of_all(project: Project) -> None:
+    project.write("lib/f.ll", ir(function()))
+    resolver = project.resolver(rule("lib/f.ll"), rule("lib/f.ll", symbol="g*"), rule(symbol="h"))
+    use = ExternUse()
+    for symbol in ("g1", "f", "g2"):
+        resolver.resolve(use, extern(symbol))
+    # A table without bitcode is still the one of a file that the source names; an extern without a table has none.
+    resolver.resolve(use, extern("h", source_path="lib/f.ll"))
+    resolver.resolve(use, extern("i", source_path="lib/f.ll"))
+    assert [one.externs for one in use.files.values()] == [("g*", "f", "h")]
+
+
 def test_real_bitcode(project: Project) -> None:
     shutil.copy(DATA / "device.gfx950.v6.llvm22.bc", project.root / "device.bc")
     call = {"symbol": "f", "parameters": ("float32", "int32")}

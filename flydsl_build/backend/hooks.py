@@ -86,9 +86,11 @@ def _setuptools() -> ModuleType:
 
 def _base(settings: Settings) -> Any:
     """Return the base back end."""
+    if settings.has_setuptools_base:
+        return _setuptools()
     from flydsl_build.backend.base_backend import load_base
 
-    return _setuptools() if settings.has_setuptools_base else load_base(settings.base)
+    return load_base(settings.base)
 
 
 def _base_requires(settings: Settings, hook: str, config_settings: Any) -> list[str]:

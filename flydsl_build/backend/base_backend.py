@@ -24,7 +24,7 @@ from flydsl_build.bundle.platform_tag import wheel_tag
 from flydsl_build.errors import ConfigError, Fault, FaultCollector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
@@ -163,11 +163,38 @@ def extract_metadata(wheel: Path, folder: Path) -> str:
     return names[0].partition("/")[0]
 
 
-def layout_of(wheel: Path, settings: Settings) -> Layout:
-    """Return what the base's editable wheel makes importable of the declared modules; see `roots_of_declared`."""
+def layout_of(wheel: Path, settings: Settings, build_wheel: Callable[[], Path]) -> Layout:
+    """Return what the base's editable wheel makes importable of the declared modules; see `roots_of_declared`.
+
+    Parameters
+    ----------
+    build_wheel
+        Lets the base build a wheel that is not editable: some keep what they build for an editable install in folders of their own.
+    """
     roots = roots_of_declared(settings)
     tops = frozenset(module.partition(".")[0] for module in _declared(settings))
-    return Layout(package_roots=(*roots, *_extension_modules(wheel, settings)), top_levels=tops)
+    files = _built_files(wheel, settings, tops)
+    if not any(name.endswith(".so") for name in files):
+        files |= _built_files(build_wheel(), settings, tops)
+    if files:
+        digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items())).hexdigest()
+        # Where compile processes find it, now and later.
+        folder = settings.project_dir / "build" / "flydsl-editable" / f"built-{digest[:8]}"
+        for name, data in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        roots = (*roots, str(folder.resolve()))
+    return Layout(package_roots=roots, top_levels=tops)
+
+
+def _built_files(wheel: Path, settings: Settings, tops: frozenset[str]) -> dict[str, bytes]:
+    """Return the modules in a wheel that are in no folder of the project: what only the base can make."""
+    with zipfile.ZipFile(wheel) as archive:
+        members = {re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", name): name for name in archive.namelist()}
+        names = [name for name in members if name.endswith((".py", ".so")) and name.partition("/")[0] in tops]
+        there = source_roots(settings.project_dir, map(PurePosixPath, names))
+        return {name: archive.read(members[name]) for name in names if PurePosixPath(name) not in there}
 
 
 def _declared(settings: Settings) -> list[str]:
@@ -195,19 +222,3 @@ def roots_of_declared(settings: Settings) -> tuple[str, ...]:
             )
     faults.raise_if_any(ConfigError)
     return tuple(roots)
-
-
-def _extension_modules(wheel: Path, settings: Settings) -> Sequence[str]:
-    """Keep the extension modules of an editable wheel where compile processes find them, now and later; return the folder, if any."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".so")]
-        if not names:
-            return ()
-        digest = hashlib.sha256(b"".join(archive.read(name) for name in names)).hexdigest()
-        folder = settings.project_dir / "build" / "flydsl-editable" / f"extensions-{digest[:8]}"
-        for name in names:
-            relative = re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", name)
-            path = folder / relative
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(archive.read(name))
-    return (str(folder.resolve()),)

@@ -95,9 +95,11 @@ def _setuptools() -> ModuleType:
 
 def _base(settings: Settings) -> Any:
     """Return the base back end."""
+    if settings.has_setuptools_base:
+        return _setuptools()
     from flydsl_build.backend.base_backend import load_base
 
-    return _setuptools() if settings.has_setuptools_base else load_base(settings.base)
+    return load_base(settings.base)
 
 
 def _base_requires(settings: Settings, hook: str, config_settings: Any) -> list[str]:
@@ -285,19 +287,24 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         elif settings.editable == "aot":
             from flydsl_build.backend.editable import add_kernels
 
-            add_kernels(wheel, settings, _layout(running, wheel), given_settings(config_settings, os.environ))
+            add_kernels(wheel, settings, _layout(running, wheel, config_settings), given_settings(config_settings, os.environ))
         else:
             sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
         wheel_file.rewrite(wheel, Path(wheel_directory, name), wheel_file.read_members(wheel), os.environ)
         return name
 
 
-def _layout(running: Session, wheel: Path) -> Layout:
+def _layout(running: Session, wheel: Path, config_settings: Any) -> Layout:
     """Return what an editable wheel makes importable."""
     if not running.settings.has_setuptools_base:
         from flydsl_build.backend.base_backend import layout_of
 
-        return layout_of(wheel, running.settings)
+        def build_wheel() -> Path:
+            folder = wheel.parent / "not-editable"
+            folder.mkdir()
+            return folder / _base_hook(running.settings, "build_wheel")(str(folder), base_settings(config_settings), None)
+
+        return layout_of(wheel, running.settings, build_wheel)
     if running.layout is None:
         what = "setuptools did not run the command build_flydsl, so that no kernels would be installed"
         raise BuildError(Fault(where="build", what=what, fix="let a `build` command of your own run its sub-commands"))

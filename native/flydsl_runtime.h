@@ -23,6 +23,7 @@ enum {
   FDR_MAX_RANK = 16,
   FDR_MAX_DEVICES = 64,
   FDR_MAX_BLOCK = 64 * 1024, // bytes of packed arguments of one call, which lie on the stack
+  FDR_MAX_ARGUMENTS = 512,   // of one call, whose views lie on the stack too
   FDR_NULL_SLOT = 16,        // a block begins with 16 bytes of scratch, then has the null stream
   FDR_FIRST_SLOT = 32,
 };

@@ -9,9 +9,28 @@
 
 static PyObject *vectorcall_launcher(PyObject *object, PyObject *const *args, size_t flagged, PyObject *keywords);
 
+// Replaces what compile_table() raised by what the handle says of a manifest that is wrong.
+static void blame_manifest(LauncherObject *self) {
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);
+  PyErr_NormalizeException(&kind, &value, &trace);
+  PyObject *result = PyObject_CallMethod(self->handle, "_refuse_description", "OO", self->name, value);
+  Py_XDECREF(result);
+  if (PyErr_Occurred()) {
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+  } else {
+    PyErr_Restore(kind, value, trace);
+  }
+}
+
 static const struct launcher_table *make_table(LauncherObject *self) {
   PyObject *description = PyObject_CallMethod(self->handle, "_describe", "O", self->name);
   struct launcher_table *table = description ? compile_table(description) : NULL;
+  if (description && !table) {
+    blame_manifest(self);
+  }
   Py_XDECREF(description);
   if (table && self->table) { // another thread was faster, while this one ran Python code
     free_table(table);
@@ -200,17 +219,22 @@ static enum outcome raise_last_error(const LauncherObject *self) {
   return RAISED;
 }
 
+// `object` is of another kind than the argument, of which another specialization may have made something else.
+static enum outcome refuse_kind(const struct fdr_argument *argument, PyObject *object) {
+  PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+  const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+  PyErr_Clear();
+  fdr_fail(FDR_TYPE, "argument %s must be %s, got a value of type %s", argument->label, argument->expected,
+           text ? text : "?");
+  Py_XDECREF(name);
+  return MISFIT;
+}
+
 // Says of which argument an exception speaks that came from reading it.
-static enum outcome raise_unreadable(const struct call *call, const struct fdr_argument *argument, PyObject *object,
-                                     int result) {
+static enum outcome refuse_unreadable(const struct call *call, const struct fdr_argument *argument, PyObject *object,
+                                      int result) {
   if (result == 1) {
-    PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
-    if (type) {
-      PyErr_Format(PyExc_TypeError, "%s(): argument %s must be %s, got a value of type %S", call->self->name_text,
-                   argument->label, argument->expected, type);
-      Py_DECREF(type);
-    }
-    return RAISED;
+    return refuse_kind(argument, object);
   }
   PyObject *ours = PyErr_ExceptionMatches(PyExc_BufferError)     ? PyExc_BufferError
                    : PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_OverflowError
@@ -244,12 +268,15 @@ static inline enum outcome read_view(const struct call *call, const struct fdr_a
     if (!LIKELY(result == 0)) {
       view->state = VIEW_UNREAD;
       Py_CLEAR(view->keep);
-      return raise_unreadable(call, argument, object, result);
+      return refuse_unreadable(call, argument, object, result);
     }
     if (source->depth) {
       Py_INCREF(object);
       view->owner = object;
     }
+  }
+  if (argument->kind == FDR_TENSOR && view->state != VIEW_TENSOR) { // read for a pointer of another specialization
+    return refuse_kind(argument, object);
   }
   value->tensor = view->state == VIEW_TENSOR ? &view->tensor : NULL;
   value->bits = (uintptr_t)view->tensor.data;
@@ -270,7 +297,7 @@ static enum outcome read_argument(const struct call *call, const struct fdr_argu
     return PyErr_Occurred() ? RAISED : MISFIT;
   case FDR_STREAM: {
     int result = read_stream(object, &value->bits);
-    return result ? raise_unreadable(call, argument, object, result) : DONE;
+    return result ? refuse_unreadable(call, argument, object, result) : DONE;
   }
   }
   return MISFIT;

@@ -32,13 +32,6 @@ static PyObject *module_new(PyTypeObject *type, PyObject *args, PyObject *keywor
   return (PyObject *)self;
 }
 
-static void module_dealloc(PyObject *object) {
-  PyTypeObject *type = Py_TYPE(object);
-  Py_XDECREF(((ModuleObject *)object)->launch_error);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-  Py_DECREF((PyObject *)type);
-}
-
 static void free_loaded(struct fdr_loaded *loaded) {
   for (uint32_t i = 0; i < loaded->entry_count; i++) {
     for (uint32_t k = 0; k < loaded->entries[i].kernel_count; k++) {
@@ -47,6 +40,22 @@ static void free_loaded(struct fdr_loaded *loaded) {
     free(loaded->entries[i].kernels);
   }
   free(loaded);
+}
+
+// Whoever launches holds a launcher, which holds its module: so nobody reads the tables any more. The driver is not
+// asked.
+static void module_dealloc(PyObject *object) {
+  ModuleObject *self = (ModuleObject *)object;
+  PyTypeObject *type = Py_TYPE(object);
+  for (int device = 0; device < FDR_MAX_DEVICES; device++) {
+    struct fdr_loaded *loaded = atomic_load_explicit(&self->loaded[device], memory_order_relaxed);
+    if (loaded) {
+      free_loaded(loaded);
+    }
+  }
+  Py_XDECREF(self->launch_error);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+  Py_DECREF((PyObject *)type);
 }
 
 static int publish_entry(struct fdr_entry *entry, PyObject *item) {

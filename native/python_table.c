@@ -61,6 +61,24 @@ static int describe_dims(struct launcher_table *table, PyObject *dims, int32_t n
   return 0;
 }
 
+// Names of attributes, which messages show.
+static bool is_path(PyObject *path) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(path); i++) {
+    if (!PyUnicode_Check(PyTuple_GetItem(path, i))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What read_scalar() makes bits of.
+static bool is_scalar(uint32_t dtype) {
+  uint32_t code = dtype >> 8, bits = dtype & 0xff;
+  bool integer = code == FDR_DL_INT || code == FDR_DL_UINT, real = code == FDR_DL_FLOAT;
+  return (code == FDR_DL_BOOL && bits == 8) || (code == FDR_DL_BFLOAT && bits == 16) || (integer && bits == 8) ||
+         ((integer || real) && (bits == 16 || bits == 32 || bits == 64));
+}
+
 static int describe_argument(struct launcher_table *table, struct specialization *made, uint32_t i, PyObject *item) {
   struct fdr_argument *argument = &made->table.arguments[i];
   struct source *source = &made->sources[i];
@@ -81,7 +99,8 @@ static int describe_argument(struct launcher_table *table, struct specialization
   bool has_view = kind == FDR_TENSOR || kind == FDR_POINTER;
   if (kind < FDR_TENSOR || kind > FDR_STREAM || source->parameter < 0 || source->parameter >= table->parameter_count ||
       has_view != (source->view >= 0) || source->view >= table->view_count || stride_rank != argument->rank ||
-      !argument->align || (argument->align & (argument->align - 1))) {
+      !argument->align || (argument->align & (argument->align - 1)) || !is_path(source->path) ||
+      (kind == FDR_SCALAR && !is_scalar(argument->dtype))) {
     PyErr_SetString(PyExc_ValueError, "an argument is out of range");
     return -1;
   }
@@ -171,6 +190,12 @@ static int describe_specialization(struct launcher_table *table, struct speciali
   made->table.argument_count = (uint32_t)PyTuple_Size(arguments);
   made->table.slot_count = (uint32_t)PyTuple_Size(slots);
   made->table.name_count = (uint32_t)PyTuple_Size(dim_names);
+  if (made->table.argument_count > FDR_MAX_ARGUMENTS || made->table.slot_count > 2 * FDR_MAX_ARGUMENTS ||
+      made->table.name_count > 2 * FDR_MAX_ARGUMENTS) {
+    PyErr_Format(PyExc_ValueError, "%s has %u arguments, %u slots and %u names of dims", made->name,
+                 made->table.argument_count, made->table.slot_count, made->table.name_count);
+    return -1;
+  }
   made->constants = allocate(table, (size_t)made->constant_count, sizeof *made->constants);
   made->sources = allocate(table, made->table.argument_count, sizeof *made->sources);
   made->table.arguments = allocate(table, made->table.argument_count, sizeof *made->table.arguments);
@@ -289,6 +314,12 @@ struct launcher_table *compile_table(PyObject *description) {
     if (!PyErr_Occurred()) {
       PyErr_SetString(PyExc_TypeError, "a description is a tuple");
     }
+    free_table(table);
+    return NULL;
+  }
+  if (PyTuple_Size(parameters) > FDR_MAX_ARGUMENTS || table->view_count < 0 || table->view_count > FDR_MAX_ARGUMENTS) {
+    PyErr_Format(PyExc_ValueError, "%zd parameters and %d tensors; this run time passes up to %d",
+                 PyTuple_Size(parameters), table->view_count, (int)FDR_MAX_ARGUMENTS);
     free_table(table);
     return NULL;
   }

@@ -310,7 +310,7 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
             slots = tuple(made.slot(slot) for slot in specialization["slots"])
             described.append((index, specialization["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
         return parameters, tuple(described), len(views), _index(described)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptFileError(file, f"launcher {entry.get('name')}: {type(error).__name__}: {error}") from error
 
 

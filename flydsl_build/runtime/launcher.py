@@ -8,10 +8,11 @@ attributes are these functions, put on the type when the run time is imported.
 from __future__ import annotations
 
 from . import _native
+from .errors import CorruptFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from .module import ModuleHandle
@@ -37,6 +38,13 @@ class Specialization:
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {text}" for name, text in (*self.constexpr.items(), *self.arguments.items()))
         return f"<{self.name}({arguments}) for {', '.join(self.targets)}>"
+
+
+def _read_all(handle: ModuleHandle, entries: Iterable[dict[str, Any]]) -> tuple[Specialization, ...]:
+    try:
+        return tuple(map(Specialization, entries))
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CorruptFileError(handle._file, f"{type(error).__name__}: {error}") from error  # noqa: SLF001
 
 
 class Factory:
@@ -65,7 +73,7 @@ class Factory:
     @property
     def specializations(self) -> tuple[Specialization, ...]:
         """All that was built, for every value of the parameters."""
-        return tuple(Specialization(entry) for entry in self.handle._entry(self.__qualname__)["specializations"])  # noqa: SLF001
+        return _read_all(self.handle, self.handle._entry(self.__qualname__)["specializations"])  # noqa: SLF001
 
     def load(self, device: int | None = None) -> None:
         """Load the module on a device (the current one), so that no later call has to."""
@@ -115,7 +123,7 @@ def _signature(launcher: Any) -> Any:
 def _specializations(launcher: Any) -> tuple[Specialization, ...]:
     """Return what the launcher chooses from at a call, in this order."""
     _, chosen = launcher._handle._selected(launcher._name)  # noqa: SLF001
-    return tuple(Specialization(entry) for _, entry in chosen)
+    return _read_all(launcher._handle, (entry for _, entry in chosen))  # noqa: SLF001
 
 
 def _load(launcher: Any, device: int | None = None) -> None:

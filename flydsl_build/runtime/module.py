@@ -144,6 +144,8 @@ class ModuleHandle:
     def _read_manifest(self) -> dict[str, Any]:
         from json import loads
 
+        from .shape import misshapen
+
         data = self._read_checked(self._file, self._sha256, "the one in the package's Python module")
         try:
             manifest = loads(data)
@@ -152,6 +154,8 @@ class ModuleHandle:
         schema = manifest.get("schema") if isinstance(manifest, dict) else None
         if schema != _SCHEMA:
             raise CorruptFileError(self._file, f"its schema is {schema!r}, this run time reads {_SCHEMA}")
+        if fault := misshapen(manifest):
+            raise CorruptFileError(self._file, fault.removeprefix("it."))
         return dict(manifest)
 
     @staticmethod
@@ -224,6 +228,11 @@ class ModuleHandle:
 
         entry, specializations = self._selected(spelling)
         return describe_launcher(entry, specializations, self._file)
+
+    def _refuse_description(self, spelling: str, error: Exception) -> None:
+        """Serve the native launcher where it cannot make tables of the description."""
+        if isinstance(error, TypeError | ValueError | OverflowError | SystemError):
+            raise CorruptFileError(self._file, f"launcher {spelling}: {error}") from error
 
     # ---- loading -----------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ MEMBERS = [
     "example_pkg/_flydsl/runtime/launcher.py",
     "example_pkg/_flydsl/runtime/module.py",
     "example_pkg/_flydsl/runtime/process.py",
+    "example_pkg/_flydsl/runtime/shape.py",
     "example_pkg/_flydsl/runtime/struct.py",
     "example_pkg/_flydsl/runtime/torch_ops.py",
     "example_pkg/_flydsl/scaled.hipfb",

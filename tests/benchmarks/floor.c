@@ -62,6 +62,49 @@ static PyObject *three_buffers(PyObject *self, PyObject *const *args, Py_ssize_t
   Py_RETURN_NONE;
 }
 
+// Of the protocols that are calls into Python, the floor is those calls.
+static PyObject *three_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  (void)self;
+  (void)count;
+  (void)keywords;
+  int64_t sum = 0;
+  for (int i = 0; i < 3; i++) {
+    PyObject *capsule = PyObject_CallMethod(args[i], "__dlpack__", NULL);
+    const struct fdr_dlmanaged *managed = capsule ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+    if (!managed) {
+      Py_XDECREF(capsule);
+      return NULL;
+    }
+    sum += (int64_t)managed->tensor.data + managed->tensor.code;
+    for (int d = 0; d < managed->tensor.rank; d++) {
+      sum += managed->tensor.shape[d];
+    }
+    Py_DECREF(capsule);
+  }
+  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  Py_RETURN_NONE;
+}
+
+static PyObject *three_interfaces(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+  (void)self;
+  (void)count;
+  (void)keywords;
+  int64_t sum = 0;
+  for (int i = 0; i < 3; i++) {
+    PyObject *interface = PyObject_GetAttrString(args[i], "__cuda_array_interface__");
+    PyObject *data = interface ? PyDict_GetItemString(interface, "data") : NULL;
+    if (!data) {
+      Py_XDECREF(interface);
+      return NULL;
+    }
+    sum += (int64_t)PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
+    sum += PyTuple_Size(PyDict_GetItemString(interface, "shape"));
+    Py_DECREF(interface);
+  }
+  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  Py_RETURN_NONE;
+}
+
 static PyObject *nothing(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
@@ -82,6 +125,8 @@ static PyMethodDef methods[] = {
     {"set_type", set_type, METH_O, NULL},
     {"three", (PyCFunction)(void (*)(void))three, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"three_buffers", (PyCFunction)(void (*)(void))three_buffers, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"three_dlpack", (PyCFunction)(void (*)(void))three_dlpack, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"three_interfaces", (PyCFunction)(void (*)(void))three_interfaces, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"nothing", nothing, METH_NOARGS, NULL},
     {"unlocked", unlocked, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

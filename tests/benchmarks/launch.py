@@ -86,7 +86,8 @@ def set_up(folder: Path, wheel: Path | None) -> dict[str, str]:
     targets = (ARCH, "gfx90a", "gfx950", "gfx1100", "gfx1201")
     package.write_module("large", launchers[:1], targets=targets, padding=10 << 20)
     return {
-        **os.environ,
+        # An installed package has its byte code.
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         WORKPLACE: str(folder),
         "LD_LIBRARY_PATH": str(folder / "hip"),
         "ROCM_PATH": str(toolkit),
@@ -157,7 +158,7 @@ class DlpackOnly(InterfaceOnly):
         return self._array.__dlpack__(max_version=keywords.get("max_version"))
 
 
-def launches() -> None:
+def launches() -> None:  # noqa: PLR0915 - one line a subject
     import launch_floor as floor
     import numpy as np
     import torch
@@ -177,7 +178,9 @@ def launches() -> None:
     timings.add("floor, numpy buffers", lambda: floor.three_buffers(a[0], a[1], a[2], stream=stream))
     timings.add("numpy", lambda: call(a[0], a[1], a[2], stream=stream))
     d, i = [DlpackOnly(one) for one in a], [InterfaceOnly(one) for one in a]
+    timings.add("floor, __dlpack__ alone", lambda: floor.three_dlpack(d[0], d[1], d[2], stream=stream), SLOW_CALLS)
     timings.add("__dlpack__ alone, in Python (CuPy-like)", lambda: call(d[0], d[1], d[2], stream=stream), SLOW_CALLS)
+    timings.add("floor, array interfaces", lambda: floor.three_interfaces(i[0], i[1], i[2], stream=stream), SLOW_CALLS)
     timings.add("__cuda_array_interface__ alone", lambda: call(i[0], i[1], i[2], stream=stream), SLOW_CALLS)
     try:
         jax = importlib.import_module("jax.numpy")
@@ -185,10 +188,14 @@ def launches() -> None:
         print("JAX is not installed")
     else:
         j = [jax.ones((20, 132), "float32") for _ in range(3)]
+        timings.add("floor, JAX", lambda: floor.three_dlpack(j[0], j[1], j[2], stream=stream), SLOW_CALLS)
         timings.add("JAX", lambda: call(j[0], j[1], j[2], stream=stream), SLOW_CALLS)
     bound = call.bind(*t, stream=stream) if hasattr(call, "bind") else None
     if bound is not None:
         timings.add("bind()", bound)
+        kept = call.bind(*t, stream=stream)
+        kept.releases_gil = False
+        timings.add("bind(), keeping the interpreter lock", kept)
         timings.add("bind(), update(A=...)", lambda: bound.update(A=t[1]))
     compiled = compile_by_flydsl(t)
     if compiled is not None:
@@ -199,7 +206,11 @@ def launches() -> None:
     timings.ratio("FlyDSL's CompiledFunction", "torch", "at least 12")
     timings.ratio("torch", "floor, torch", "at most 2")
     timings.ratio("numpy", "floor, numpy buffers", "reported; at most 2")
+    timings.ratio("__dlpack__ alone, in Python (CuPy-like)", "floor, __dlpack__ alone", "reported")
+    timings.ratio("__cuda_array_interface__ alone", "floor, array interfaces", "reported")
+    timings.ratio("JAX", "floor, JAX", "reported")
     timings.ratio("bind()", "C function of no arguments", "at most 2")
+    timings.ratio("bind(), keeping the interpreter lock", "C function of no arguments", "at most 2")
     timings.ratio("bind()", "the same, releasing the interpreter lock", "reported")
 
 

@@ -56,6 +56,23 @@ def scale(X: fx.Tensor, n: fx.Int32, factor: fx.Constexpr[int], stream: fx.Strea
     scale_kernel(X, n).launch(grid=((n + 63) // 64, 1, 1), block=(64, 1, 1), stream=stream)
 """
 
+# Beside a module of as many bytes with nothing in them, in turns within one process, each time imported anew from its byte code.
+IMPORTS = """
+import importlib, json, pathlib, statistics, sys, time
+import many{count}.kernels as kernels
+package = pathlib.Path(kernels.__file__).parent
+size = sum(file.stat().st_size for file in package.rglob("*") if file.is_file() and "__pycache__" not in str(file))
+(package.parent / "empty.py").write_text("# " + "x" * (size - 3) + chr(10))
+ours = [name for name in sys.modules if name.startswith("many{count}")]
+stub = ["many{count}.kernels"]
+def once(names, module):
+    for name in names: sys.modules.pop(name, None)
+    begin = time.thread_time(); importlib.import_module(module)
+    return time.thread_time() - begin
+times = [[once(["empty"], "empty"), once(ours, "many{count}.kernels"), once(stub, "many{count}.kernels")] for _ in range(101)]
+print(json.dumps([size, *map(statistics.median, zip(*times[1:]))]))
+"""
+
 # Imports with nothing to load, then the load with all kernels, then calls of the last specialization.
 MEASURE = """
 import json, sys, time
@@ -92,6 +109,14 @@ def build(folder: Path, count: int) -> Path:
     return wheel
 
 
+def compare_imports(environ: dict[str, str]) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS.format(count=COUNT)], env=environ, capture_output=True, text=True, check=True)
+    size, empty, whole, stub = json.loads(done.stdout)
+    print(f"---- import with {COUNT} specializations, against an empty module of the same {size / 1e3:.0f} kB on disk")
+    print(f"the empty module {empty * 1e6:.0f} us; the stub {stub * 1e6:.0f} us; the stub with its run time {whole * 1e6:.0f} us")
+    print(f"the stub / the empty module: {stub / empty:.2f}; with the run time: {whole / empty:.2f}   goal: under 3")
+
+
 def main() -> None:
     """Build both, measure in turns, print the ratios."""
     with tempfile.TemporaryDirectory() as name:
@@ -99,6 +124,7 @@ def main() -> None:
         library = fake_hip.build(folder / "hip")
         wheels = {count: build(folder, count) for count in (1, COUNT)}
         environ = {**os.environ, "PYTHONPATH": str(folder / "site"), "FLYDSL_BUILD_HIP_LIBRARY": str(library)}
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
         environ |= {"FAKE_HIP_TARGETS": "gfx942", "FAKE_HIP_NULL": "1", "FLYDSL_BUILD_LOAD": "lazy"}
         times: dict[int, list[list[float]]] = {count: [] for count in wheels}
         for _ in range(ROUNDS):
@@ -112,6 +138,7 @@ def main() -> None:
         for index, what in enumerate(("import, lazy", "load", "first call", "a call")):
             one, many = (statistics.median(row[index] for row in times[count]) * 1e6 for count in wheels)
             print(f"{what + ', us':24}{one:12.2f}{many:12.2f}{many / one:8.2f}")
+        compare_imports(environ)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 // launch with the bytes of its kernel arguments. Nothing is run. Failures can be ordered.
 //
 // Environment: FAKE_HIP_TARGETS: target IDs, one a device, comma-separated; empty: no device. FAKE_HIP_NULL=1: a launch
-// returns at once. FAKE_HIP_LOG: a file that gets a line for each call of an entry point, also of calls at exit.
-// Build variants: -DFAKE_HIP_OLD (HIP 5: old properties only, hipStreamGetDevice not yet there),
-// -DFAKE_HIP_NO_CLUSTER, -DFAKE_HIP_BROKEN (a required symbol is missing).
+// returns at once. FAKE_HIP_FREE=1: an unload frees the memory. FAKE_HIP_LOG: a file that gets a line for each call of
+// an entry point, also of calls at exit. Build variants: -DFAKE_HIP_OLD (HIP 5: old properties only, hipStreamGetDevice
+// not yet there), -DFAKE_HIP_NO_CLUSTER, -DFAKE_HIP_BROKEN (a required symbol is missing).
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -505,6 +505,11 @@ int hipModuleUnload(void *handle) {
   }
   event("{\"event\": \"unload\", \"module\": %llu}\n", (unsigned long long)(uintptr_t)module);
   module->process = 0;
+  if (getenv("FAKE_HIP_FREE")) { // else a use after the unload is an error that tests see
+    free(module->memory);
+    free((void *)module->symbols);
+    free(module);
+  }
   return 0;
 }
 

@@ -197,6 +197,7 @@ def run_python(package: Package, hip_library: Path) -> Callable[..., subprocess.
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "FAKE_HIP_TARGETS": targets,
             **({"LD_LIBRARY_PATH": str(hip)} if hip else {}),
+            **{name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC") if name in os.environ},
             **env,
         }
         return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Package", "build_native", "bundle", "code_object", "pointer", "scalar", "stream", "tensor"]
+__all__ = ["Package", "build_native", "bundle", "code_object", "compile_native", "pointer", "scalar", "stream", "tensor"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNTIME = REPOSITORY / "flydsl_build" / "runtime"
@@ -36,13 +36,21 @@ E_FLAGS = {
 
 
 def build_native(folder: Path, python_include: str | None = None) -> Path:
-    """Return the extension module: the installed one if there is one, else compiled into `folder`."""
+    """Return the extension module: that of FLYDSL_BUILD_TEST_NATIVE, the installed one if there is one, else compiled into `folder`."""
+    given = os.environ.get("FLYDSL_BUILD_TEST_NATIVE")
+    if given:
+        return Path(given)
     installed = find_spec("flydsl_build.runtime._native") if python_include is None and _has_native() else None
     if installed is not None and installed.origin:
         return Path(installed.origin)
+    return compile_native(folder, "-O2", python_include=python_include)
+
+
+def compile_native(folder: Path, *more: str, python_include: str | None = None) -> Path:
+    """Compile the extension module into `folder` with more flags."""
     library = folder / "_native.abi3.so"
     folder.mkdir(parents=True, exist_ok=True)
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
+    flags = [*more, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
     include = python_include or sysconfig.get_paths()["include"]
     sources = sorted((REPOSITORY / "native").glob("*.c"))
     defines = ["-D_GNU_SOURCE", "-DPy_LIMITED_API=0x030B0000"]

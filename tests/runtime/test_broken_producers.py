@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from synthetic import scalar, tensor
+from synthetic import pointer, scalar, tensor
 from test_arguments import f32, interface, launched, refused
 
 if TYPE_CHECKING:
@@ -40,6 +40,19 @@ MODULE: list[dict[str, Any]] = [
         "name": "structs",
         "parameters": {"config": {"role": "struct"}},
         "specializations": [{"arguments": {"config": one}} for one in STRUCTS],
+    },
+    {
+        "name": "pointer_or_vector",
+        "parameters": {"A": {}, "n": {"role": "constexpr", "default": 0}},
+        "specializations": [
+            {"arguments": {"A": pointer("f32", 16)}, "constexpr": {"n": 0}},
+            {"arguments": {"A": tensor("f32", ["?"])}, "constexpr": {"n": 0}},
+        ],
+    },
+    {
+        "name": "vector_or_pointer",
+        "parameters": {"A": {}},
+        "specializations": [{"arguments": {"A": tensor("f32", ["?"])}}, {"arguments": {"A": pointer("f32", 16)}}],
     },
     {
         "name": "vector",
@@ -207,6 +220,18 @@ def test_struct_without_a_field(broken: Any, table: Any, config: Any) -> None:
     assert text.count(f"argument config must have a field n, got a value of type {kind}") == 2
     text = refused(TypeError, table.structured, SimpleNamespace(A=f32(3), inner=config))
     assert text == f"structured(): argument p.inner must have a field n, got a value of type {kind}"
+
+
+def test_pointer_of_another_specialization(broken: Any, hip: FakeHip) -> None:
+    broken.vector_or_pointer(0x1000)
+    assert launched(hip)["kernel"] == "vector_or_pointer_1_kernel"
+    # What was read as a bare address is no tensor, and is not taken for one.
+    assert refused(TypeError, broken.pointer_or_vector, 0x1001) == (
+        "pointer_or_vector(): the arguments fit none of the 2 specializations in this wheel:\n"
+        "  pointer_or_vector_0: argument A must be ptr<f32>@16, got a pointer: the data is at 0x1001, which is not aligned to 16 bytes\n"
+        "  pointer_or_vector_1: argument A must be f32[?], got a value of type int"
+    )
+    assert hip.events("launch") == []
 
 
 def test_struct_of_another_specialization(broken: Any, hip: FakeHip) -> None:

@@ -446,7 +446,15 @@ def test_damaged(fresh: Any, runtime: Any, hip: FakeHip, file: str, damage: Any,
     [
         (lambda m: m.update(schema=2), "its schema is 2, this run time reads 1"),
         (lambda m: m["launchers"][0].update(name="two"), "it has no launcher one"),
-        (lambda m: m["launchers"][0]["specializations"][0].pop("slots"), "launcher one: KeyError: 'slots'"),
+        (lambda m: m["launchers"][0]["specializations"][0].pop("slots"), "launchers[0].specializations[0] has no slots"),
+        (lambda m: m["launchers"][0]["specializations"][0]["slots"][0].pop("size"), "launcher one: KeyError: 'size'"),
+        (lambda m: m.pop("units"), "it has no units"),
+        (lambda m: m.update(targets="gfx942"), "targets is no list"),
+        (lambda m: m["units"].append(None), "units[1] is no object"),
+        (lambda m: m["units"][0]["code_objects"]["gfx942"].update(offset=-1), "units[0].code_objects.gfx942.offset is no int"),
+        (lambda m: m["units"][0]["code_objects"]["gfx942"].update(size=True), "units[0].code_objects.gfx942.size is no int"),
+        (lambda m: m["launchers"][0]["parameters"][0].update(kind=3), "launchers[0].parameters[0].kind is no str"),
+        (lambda m: m["launchers"][0]["specializations"][0].update(element=3), "launchers[0].specializations[0].element is no str"),
         (lambda m: m["launchers"][0]["specializations"][0]["arguments"]["x"].update(dtype="f7"), "launcher one: KeyError: 'f7'"),
         (
             lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(entry="fdb_none"),
@@ -475,8 +483,27 @@ def test_slot_sizes_are_checked(fresh: Any, runtime: Any) -> None:
     data = json.dumps(manifest).encode()
     files(module)["manifest"].write_bytes(data)
     handle = attached(runtime, module, data)
-    with pytest.raises(Exception, match="a slot has 8 bytes where 4 are packed"):
-        handle.launcher(module.one)(1)
+    text = refused(runtime.CorruptFileError, handle.launcher(module.one), 1)
+    assert text == (
+        f"{files(module)['manifest']}: launcher one: a slot has 8 bytes where 4 are packed\n"
+        "    -> the installed file is damaged or was edited; reinstall the package"
+    )
+
+
+def test_calls_of_too_many_arguments(fresh: Any, runtime: Any) -> None:
+    """Views of arguments lie on the stack, of which a thread may have little."""
+    module = fresh()
+    manifest = json.loads(files(module)["manifest"].read_text())
+    launcher = manifest["launchers"][0]
+    x, (specialization,) = launcher["parameters"][0], launcher["specializations"]
+    launcher["parameters"] = [{**x, "name": f"x{n}"} for n in range(513)]
+    specialization["arguments"] = {f"x{n}": tensor("f32", ["?"]) for n in range(513)}
+    specialization["slots"] = []
+    data = json.dumps(manifest).encode()
+    files(module)["manifest"].write_bytes(data)
+    handle = attached(runtime, module, data)
+    text = refused(runtime.CorruptFileError, handle.launcher(module.one), 1)
+    assert "launcher one: 513 parameters and 513 tensors; this run time passes up to 512" in text
 
 
 def test_code_object_that_is_none(package: Package, runtime: Any, tmp_path: Path) -> None:

@@ -30,10 +30,11 @@ from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flydsl_build.backend.pipeline import Project
     from flydsl_build.backend.placement import Placement
+    from flydsl_build.backend.summary import KernelRow
     from flydsl_build.compile.cache import BuildCache
     from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult
     from flydsl_build.compile.toolchain import Linker
@@ -57,6 +58,8 @@ class AssembledModule:
         Public names of the source that the stub does not have.
     stub
         The text of the generated module and of its interface; empty until it is rendered.
+    rows
+        What the summary shows of it.
     """
 
     placement: Placement
@@ -65,6 +68,12 @@ class AssembledModule:
     stub_arguments: dict[str, Any]
     unexported: tuple[str, ...]
     stub: tuple[str, str] = ("", "")
+    rows: tuple[KernelRow, ...] = ()
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of each file in the folder."""
+        for path in sorted(self.folder.iterdir()):
+            yield path.name, path.read_bytes()
 
 
 def assemble_module(  # noqa: PLR0913 - each is the result of one room

@@ -10,18 +10,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.backend.assemble import AssembledModule, assemble_module
-from flydsl_build.bundle.manifest import Manifest
+from flydsl_build.backend.summary import KernelRow, kernel_rows
 from flydsl_build.bundle.verify import verify_package
 from flydsl_build.errors import VerifyError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from flydsl_build.backend.pipeline import Project
     from flydsl_build.backend.placement import Placement
@@ -31,89 +31,129 @@ if TYPE_CHECKING:
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
 
-__all__ = ["assemble_or_recall"]
+__all__ = ["KeptModule", "ModuleKeeper"]
 
 # Beside the artefacts, in a kept module; no artefact has such a name.
 _STUB, _INTERFACE, _ABOUT = "/stub", "/interface", "/about"
+# Thousands of modules of this size may be in memory.
+_SMALL = 1 << 16
 
 
-def assemble_or_recall(  # noqa: PLR0913 - each is the result of one room
-    module: str,
-    *,
-    specializations: Sequence[Specialization],
-    results: Sequence[StoredResult],
-    placement: Placement,
-    settings: Settings,
-    project: Project,
-    linker: Linker,
-    cache: BuildCache,
-    output: Path,
-) -> AssembledModule:
-    """Make the artefacts of one module in the folder `output`, verify them and render the stub; or take them from the cache.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptModule:
+    """A module as an earlier build made it: complete, and known to be whole.
 
-    Raises
-    ------
-    VerifyError
-        See `assemble_module` and `verify_package`.
+    Parameters
+    ----------
+    content
+        The artefacts, where they are small; the others are in `folder`.
     """
-    key = (
-        "module",
-        _program_digest(),
-        [result.digest for result in results],
-        [one.to_json() for one in specializations],
-        [settings.load, [asdict(axis) for axis in settings.axes]],
-        [project.name, project.version],
-        [linker.version, linker.identity],
-        [module, str(placement.source), str(placement.anchor), str(placement.folder), placement.stem],
-    )
-    kept = cache.recall_files(*key)
-    if kept is not None:
-        return _unpack(kept, placement, output)
-    assembled = assemble_module(
-        module,
-        specializations=specializations,
-        results=[result.load() for result in results],
-        placement=placement,
-        settings=settings,
-        project=project,
-        linker=linker,
-        cache=cache,
-        output=output,
-    )
-    faults = verify_package(output)
-    if faults:
-        raise VerifyError(*faults)
-    # Imported here for the same reason as in `assemble_module`.
-    from flydsl_build.stubs.render import render_stub
 
-    assembled = replace(assembled, stub=render_stub(assembled.manifest, **assembled.stub_arguments))
-    cache.remember_files(_pack(assembled), *key)
-    return assembled
+    placement: Placement
+    unexported: tuple[str, ...]
+    stub: tuple[str, str]
+    rows: tuple[KernelRow, ...]
+    content: Mapping[str, bytes]
+    folder: Path
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of each artefact."""
+        yield from self.content.items()
+        if self.folder.is_dir():
+            for path in sorted(self.folder.iterdir()):
+                yield path.name, path.read_bytes()
+
+
+class ModuleKeeper:
+    """Assembles modules, or takes them from the cache.
+
+    Parameters
+    ----------
+    folder
+        Made for what does not stay in memory; each module has one of its own in it.
+    """
+
+    def __init__(self, *, settings: Settings, project: Project, linker: Linker, cache: BuildCache, folder: Path) -> None:
+        self._settings = settings
+        self._project = project
+        self._linker = linker
+        self._cache = cache
+        self._folder = folder
+        self._common = [
+            "module",
+            _program_digest(),
+            [settings.load, [asdict(axis) for axis in settings.axes]],
+            [project.name, project.version],
+            [linker.version, linker.identity],
+        ]
+
+    def _key(self, placement: Placement, specializations: Sequence[Specialization], results: Sequence[StoredResult]) -> list[Any]:
+        return [
+            *self._common,
+            [result.digest for result in results],
+            [one.to_json() for one in specializations],
+            [placement.module, str(placement.source), str(placement.anchor), str(placement.folder), placement.stem],
+        ]
+
+    def recall(self, placement: Placement, specializations: Sequence[Specialization], results: Sequence[StoredResult]) -> KeptModule | None:
+        """Return what an earlier build made of these results, which need not be on disk."""
+        kept = self._cache.recall_files(*self._key(placement, specializations, results))
+        return None if kept is None else _unpack(kept, placement, self._folder / placement.module)
+
+    def assemble(self, placement: Placement, specializations: Sequence[Specialization], results: Sequence[StoredResult]) -> AssembledModule:
+        """Make the artefacts of one module, verify them and render the stub.
+
+        Raises
+        ------
+        VerifyError
+            See `assemble_module` and `verify_package`.
+        """
+        output = self._folder / placement.module
+        output.mkdir(parents=True)
+        assembled = assemble_module(
+            placement.module,
+            specializations=specializations,
+            results=[result.load() for result in results],
+            placement=placement,
+            settings=self._settings,
+            project=self._project,
+            linker=self._linker,
+            cache=self._cache,
+            output=output,
+        )
+        faults = verify_package(output)
+        if faults:
+            raise VerifyError(*faults)
+        # Imported here for the same reason as in `assemble_module`.
+        from flydsl_build.stubs.render import render_stub
+
+        stub = render_stub(assembled.manifest, **assembled.stub_arguments)
+        assembled = replace(assembled, stub=stub, rows=tuple(kernel_rows([assembled.manifest])))
+        self._cache.remember_files(_pack(assembled), *self._key(placement, specializations, results))
+        return assembled
 
 
 def _pack(module: AssembledModule) -> dict[str, bytes]:
-    about = {"stub_arguments": module.stub_arguments, "unexported": module.unexported}
+    about = {"unexported": module.unexported, "rows": [row.to_json() for row in module.rows]}
     source, interface = module.stub
-    return {
-        **{path.name: path.read_bytes() for path in sorted(module.folder.iterdir())},
-        _STUB: source.encode(),
-        _INTERFACE: interface.encode(),
-        _ABOUT: json.dumps(about).encode(),
-    }
+    return {**dict(module.files()), _STUB: source.encode(), _INTERFACE: interface.encode(), _ABOUT: json.dumps(about).encode()}
 
 
-def _unpack(kept: dict[str, bytes], placement: Placement, output: Path) -> AssembledModule:
+def _unpack(kept: dict[str, bytes], placement: Placement, folder: Path) -> KeptModule:
     about: dict[str, Any] = json.loads(kept.pop(_ABOUT))
     stub = (kept.pop(_STUB).decode(), kept.pop(_INTERFACE).decode())
-    for name, data in kept.items():
-        (output / name).write_bytes(data)
-    return AssembledModule(
+    if sum(map(len, kept.values())) > _SMALL:
+        folder.mkdir(parents=True)
+        for name, data in kept.items():
+            (folder / name).write_bytes(data)
+        kept = {}
+    return KeptModule(
         placement=placement,
-        manifest=Manifest.from_json(kept[placement.manifest_name], where=placement.manifest_name),
-        folder=output,
-        stub_arguments=about["stub_arguments"],
         unexported=tuple(about["unexported"]),
         stub=stub,
+        rows=tuple(map(KernelRow.from_json, about["rows"])),
+        content=kept,
+        folder=folder,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flydsl_build.errors import CompileError, Fault
@@ -145,6 +146,7 @@ class _Run:
             # Another build may have finished the job since it was looked for.
             found = self.cache.lookup(job)
             if found is None:
+                Path(job.output).mkdir(parents=True, exist_ok=True)
                 self.running[self.executor.submit(job, self.observer)] = index, lock
             else:
                 lock.release()

@@ -35,8 +35,8 @@ __all__ = ["KeptModule", "ModuleKeeper"]
 
 # Beside the artefacts, in a kept module; no artefact has such a name.
 _STUB, _INTERFACE, _ABOUT = "/stub", "/interface", "/about"
-# Thousands of modules of this size may be in memory.
-_SMALL = 1 << 16
+# So much of what is recalled stays in memory; the rest is written to files.
+_ROOM = 1 << 25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class KeptModule:
     Parameters
     ----------
     content
-        The artefacts, where they are small; the others are in `folder`.
+        The artefacts, if they are in memory; else they are in `folder`.
     """
 
     placement: Placement
@@ -79,6 +79,7 @@ class ModuleKeeper:
         self._linker = linker
         self._cache = cache
         self._folder = folder
+        self._room = _ROOM
         self._common = [
             "module",
             _program_digest(),
@@ -98,7 +99,19 @@ class ModuleKeeper:
     def recall(self, placement: Placement, specializations: Sequence[Specialization], results: Sequence[StoredResult]) -> KeptModule | None:
         """Return what an earlier build made of these results, which need not be on disk."""
         kept = self._cache.recall_files(*self._key(placement, specializations, results))
-        return None if kept is None else _unpack(kept, placement, self._folder / placement.module)
+        if kept is None:
+            return None
+        about: dict[str, Any] = json.loads(kept.pop(_ABOUT))
+        stub = (kept.pop(_STUB).decode(), kept.pop(_INTERFACE).decode())
+        folder = self._folder / placement.module
+        self._room -= sum(map(len, kept.values()))
+        if self._room < 0:
+            folder.mkdir(parents=True)
+            for name, data in kept.items():
+                (folder / name).write_bytes(data)
+            kept = {}
+        rows = tuple(map(KernelRow.from_json, about["rows"]))
+        return KeptModule(placement=placement, unexported=tuple(about["unexported"]), stub=stub, rows=rows, content=kept, folder=folder)
 
     def assemble(self, placement: Placement, specializations: Sequence[Specialization], results: Sequence[StoredResult]) -> AssembledModule:
         """Make the artefacts of one module, verify them and render the stub.
@@ -137,24 +150,6 @@ def _pack(module: AssembledModule) -> dict[str, bytes]:
     about = {"unexported": module.unexported, "rows": [row.to_json() for row in module.rows]}
     source, interface = module.stub
     return {**dict(module.files()), _STUB: source.encode(), _INTERFACE: interface.encode(), _ABOUT: json.dumps(about).encode()}
-
-
-def _unpack(kept: dict[str, bytes], placement: Placement, folder: Path) -> KeptModule:
-    about: dict[str, Any] = json.loads(kept.pop(_ABOUT))
-    stub = (kept.pop(_STUB).decode(), kept.pop(_INTERFACE).decode())
-    if sum(map(len, kept.values())) > _SMALL:
-        folder.mkdir(parents=True)
-        for name, data in kept.items():
-            (folder / name).write_bytes(data)
-        kept = {}
-    return KeptModule(
-        placement=placement,
-        unexported=tuple(about["unexported"]),
-        stub=stub,
-        rows=tuple(map(KernelRow.from_json, about["rows"])),
-        content=kept,
-        folder=folder,
-    )
 
 
 @functools.cache

@@ -31,10 +31,11 @@ from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from flydsl_build.backend.pipeline import Project
     from flydsl_build.backend.placement import Placement
+    from flydsl_build.backend.summary import KernelRow
     from flydsl_build.compile.cache import BuildCache
     from flydsl_build.compile.jobs import CodeObjectBuild, JobResult
     from flydsl_build.compile.toolchain import Linker
@@ -60,6 +61,8 @@ class AssembledModule:
         The texts of the generated modules and their interfaces, by their places in the wheel; empty until they are rendered.
     warnings
         What the author should know about them.
+    rows
+        What the summary shows of it.
     """
 
     placement: Placement
@@ -69,6 +72,12 @@ class AssembledModule:
     unexported: tuple[str, ...]
     generated: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    rows: tuple[KernelRow, ...] = ()
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of each file in the folder."""
+        for path in sorted(self.folder.iterdir()):
+            yield path.name, path.read_bytes()
 
 
 def assemble_module(  # noqa: PLR0913 - each is the result of one room

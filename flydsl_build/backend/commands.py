@@ -141,7 +141,18 @@ def _with_bitcode(sdist: type[Any]) -> type[Any]:
 
 def _with_true_tag(bdist_wheel: type[Any]) -> type[Any]:
     class BdistWheel(bdist_wheel):
+        def initialize_options(self) -> None:
+            super().initialize_options()
+            # The hook writes the wheel again, and compresses it then.
+            self.compression = "stored"
+            self._tag: tuple[str, str, str] | None = None
+
         def get_tag(self) -> tuple[str, str, str]:
+            # Asked for twice, and every file is read for it.
+            self._tag = self._tag or self._true_tag()
+            return self._tag
+
+        def _true_tag(self) -> tuple[str, str, str]:
             # The author's own extension modules bind the wheel to an interpreter; ours are limited to the stable ABI.
             own = super().get_tag() if self.distribution.ext_modules else ("py3", "none", "any")
             build_lib = Path(self.get_finalized_command("build").build_lib)

@@ -13,11 +13,11 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import flydsl_build
 from flydsl_build.backend.grouping import group_specializations
-from flydsl_build.backend.kept_modules import assemble_or_recall
+from flydsl_build.backend.kept_modules import KeptModule, ModuleKeeper
 from flydsl_build.backend.placement import Placement, place_module
 from flydsl_build.backend.progress import make_progress
 from flydsl_build.backend.summary import compile_seconds, print_summary, print_warnings
@@ -33,7 +33,7 @@ from flydsl_build.declare.expand import expand
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from flydsl_build.backend.assemble import AssembledModule
     from flydsl_build.backend.grouping import Groups
@@ -151,29 +151,28 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
             target="", package_roots=project.package_roots, toolkit=toolkit, project=str(project.root), verbose=settings.verbose
         )
         cache.use_toolchain(toolchain_digest(toolkit, linker, project=project.root, package_roots=project.package_roots))
-        results = _compile(specializations, settings, worker, linker, cache, folder)
+        keeper = ModuleKeeper(settings=settings, project=project, linker=linker, cache=cache, folder=folder / "modules")
+        jobs = plan_jobs(specializations, settings, folder / "jobs")
+        _say(f"{len(specializations)} specializations in {len(jobs)} jobs, linker {linker.version}")
+        members = _by_module(specializations)
+        kept, results = ({}, []) if settings.axes else _recall(jobs, members, placements, keeper, cache)
+        results += _compile([job for job in jobs if job.module not in kept], settings, worker, linker, cache, folder, len(results))
         _check_references(results, settings, every, project)
-        modules: list[AssembledModule] = []
+        modules: list[AssembledModule | KeptModule] = []
         seconds: dict[tuple[str, str, str, str], float] = {}
         faults = FaultCollector()
-        for module in placements:
+        for module, placement in placements.items():
+            if module in kept:
+                modules.append(kept[module])
+                continue
+            of_module = [result for result in results if result.module == module]
             try:
-                of_module = [result for result in results if result.module == module]
-                assembled = assemble_or_recall(
-                    module,
-                    specializations=[one for one in specializations if one.module == module],
-                    results=of_module,
-                    placement=placements[module],
-                    settings=settings,
-                    project=project,
-                    linker=linker,
-                    cache=cache,
-                    output=_made(folder / "modules" / module),
+                modules.append(
+                    keeper.recall(placement, members[module], of_module) or keeper.assemble(placement, members[module], of_module)
                 )
             except VerifyError as error:
                 faults.extend(error.faults)
             else:
-                modules.append(assembled)
                 seconds |= compile_seconds(result.load() for result in of_module if not result.cached)
         faults.raise_if_any(VerifyError)
         written = _install(modules, project)
@@ -189,7 +188,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     return BuiltKernels(files=tuple(written), modules=tuple(built), declared=every)
 
 
-def _report(modules: Sequence[AssembledModule], seconds: Mapping[tuple[str, str, str, str], float]) -> None:
+def _report(modules: Sequence[AssembledModule | KeptModule], seconds: Mapping[tuple[str, str, str, str], float]) -> None:
     """Print what was made, and what the author should know of it."""
     for assembled in modules:
         for warning in assembled.warnings:
@@ -197,9 +196,9 @@ def _report(modules: Sequence[AssembledModule], seconds: Mapping[tuple[str, str,
         if assembled.unexported:
             names = ", ".join(assembled.unexported)
             _say(f"warning: the stub of {assembled.placement.module} does not have these public names of its source: {names}")
-    manifests = [assembled.manifest for assembled in modules]
-    print_summary(manifests, sys.stdout, seconds)
-    print_warnings(manifests, sys.stdout)
+    rows = [row for assembled in modules for row in assembled.rows]
+    print_summary(rows, sys.stdout, seconds)
+    print_warnings(rows, sys.stdout)
 
 
 def _joined(some: Sequence[Mapping[str, str | None] | None]) -> dict[str, str | None] | None:
@@ -212,19 +211,59 @@ def _joined(some: Sequence[Mapping[str, str | None] | None]) -> dict[str, str | 
     return joined
 
 
+_Item = TypeVar("_Item", "Specialization", "Job")
+
+
+def _by_module(items: Iterable[_Item]) -> dict[str, list[_Item]]:
+    found: dict[str, list[_Item]] = {}
+    for item in items:
+        found.setdefault(item.module, []).append(item)
+    return found
+
+
+def _recall(
+    jobs: Sequence[Job],
+    members: Mapping[str, Sequence[Specialization]],
+    placements: Mapping[str, Placement],
+    keeper: ModuleKeeper,
+    cache: BuildCache,
+) -> tuple[dict[str, KeptModule], list[StoredResult]]:
+    """Return the modules of which an earlier build made the same, and the results that they are made of, whose files nobody needs."""
+    kept: dict[str, KeptModule] = {}
+    results: list[StoredResult] = []
+    for module, of_module in _by_module(jobs).items():
+        found = [cache.peek(job) for job in of_module]
+        whole = [one for one in found if one is not None]
+        recalled = keeper.recall(placements[module], members[module], whole) if len(whole) == len(found) else None
+        if recalled is not None:
+            kept[module] = recalled
+            results += whole
+    return kept, results
+
+
 def _compile(  # noqa: PLR0913, PLR0917 - each is the result of one room
-    specializations: Sequence[Specialization], settings: Settings, worker: WorkerSettings, linker: Linker, cache: BuildCache, folder: Path
+    jobs: Sequence[Job],
+    settings: Settings,
+    worker: WorkerSettings,
+    linker: Linker,
+    cache: BuildCache,
+    folder: Path,
+    recalled: int,
 ) -> list[StoredResult]:
-    """Return the results of all jobs, those of the cache and fresh ones."""
-    jobs = plan_jobs(specializations, settings, _made(folder / "jobs"))
-    _say(f"{len(specializations)} specializations in {len(jobs)} jobs, linker {worker.toolkit.linker}")
+    """Return the results of jobs, those of the cache and fresh ones.
+
+    Parameters
+    ----------
+    recalled
+        How many further jobs have a result already, for what is said.
+    """
     executor = _executor(settings, worker, linker, cache)
     try:
         with make_progress(sys.stdout) as progress:
             progress.expect(len(jobs))
             results = run_jobs(jobs, executor, progress, cache=cache)
         # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
-        more = plan_axis_jobs(jobs, results, settings, _made(folder / "axis-jobs")) if settings.axes else []
+        more = plan_axis_jobs(jobs, results, settings, folder / "axis-jobs") if settings.axes else []
         if more:
             _say(f"{len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
             with make_progress(sys.stdout) as progress:
@@ -232,8 +271,8 @@ def _compile(  # noqa: PLR0913, PLR0917 - each is the result of one room
                 results += run_jobs(more, executor, progress, cache=cache)
     finally:
         executor.shutdown()
-    cached = sum(result.cached for result in results)
-    _say(f"{len(results)} jobs: {cached} from the cache, {len(results) - cached} compiled")
+    fresh = sum(not result.cached for result in results)
+    _say(f"{recalled + len(results)} jobs: {recalled + len(results) - fresh} from the cache, {fresh} compiled")
     return results
 
 
@@ -282,7 +321,7 @@ def _jobs(groups: Groups, settings: Settings, folder: Path) -> list[Job]:
         Job(
             module=module,
             target=target,
-            output=str(_made(folder / str(number))),
+            output=str(folder / str(number)),
             specializations=tuple(members),
             axes=axes,
             project=str(settings.project_dir),
@@ -354,9 +393,8 @@ def _check_references(results: Sequence[StoredResult], settings: Settings, decla
     named: dict[str, str] = {}
     warnings: dict[str, None] = {}
     for result in results:
-        raw = result.raw()
-        named |= {init: f"init function {init}" for built in raw["code_objects"] for init in built["init"]}
-        warnings |= dict.fromkeys(raw["warnings"])
+        named |= {init: f"init function {init}" for init in result.init}
+        warnings |= dict.fromkeys(result.warnings)
     for warning in warnings:
         _say(f"warning: {warning}")
     named |= {axis.select: f"{axis.where}.select, {axis.select}" for axis in settings.axes if axis.select}
@@ -419,7 +457,7 @@ def _unwritable(error: OSError, build_lib: Path) -> BuildError:
     )
 
 
-def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:
+def _install(modules: Sequence[AssembledModule | KeptModule], project: Project) -> list[str]:
     """Write artefacts, private run times and stubs into the build folder; a failure on the way takes them out again."""
     written: list[Path] = []
     anchors = dict.fromkeys(module.placement.anchor for module in modules)
@@ -431,8 +469,9 @@ def _install(modules: Sequence[AssembledModule], project: Project) -> list[str]:
         for module in modules:
             destination = project.build_lib / module.placement.folder
             destination.mkdir(parents=True, exist_ok=True)
-            for path in sorted(module.folder.iterdir()):
-                written.append(Path(shutil.copyfile(path, destination / path.name)))
+            for name, data in module.files():
+                (destination / name).write_bytes(data)
+                written.append(destination / name)
             for name, text in module.generated.items():
                 path = project.build_lib / name
                 path.parent.mkdir(parents=True, exist_ok=True)

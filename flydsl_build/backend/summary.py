@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TextIO
 
+from flydsl_build.bundle.manifest import Kernel
 from flydsl_build.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from flydsl_build.bundle.manifest import Kernel, Manifest
+    from flydsl_build.bundle.manifest import Manifest
     from flydsl_build.compile.jobs import JobResult
 
     # Module, specialization, target and unit.
@@ -58,6 +59,17 @@ class KernelRow:
         """Specialization and axis values, for people."""
         return f"{self.module}:{self.specialization}" + "".join(f" [{name}={value}]" for name, value in self.axes.items())
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as JSON values, without the arguments of the kernel, which no table shows."""
+        return asdict(replace(self, kernel=replace(self.kernel, args=())))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> KernelRow:
+        """Read what `to_json` gave."""
+        kernel = data["kernel"]
+        workgroup = kernel["reqd_workgroup"]
+        return cls(**{**data, "kernel": Kernel(**{**kernel, "args": (), "reqd_workgroup": tuple(workgroup) if workgroup else None})})
+
 
 def occupancy(kernel: Kernel, target: str) -> int | None:
     """Return how many wavefronts of the kernel a SIMD of the target holds, with its static LDS and its largest workgroup."""
@@ -73,9 +85,8 @@ def compile_seconds(results: Iterable[JobResult]) -> dict[_Place, float]:
     return {(result.module, one.name, result.target, one.group): one.seconds for result in results for one in result.specializations}
 
 
-def kernel_rows(manifests: Sequence[Manifest], seconds: Mapping[_Place, float] | None = None) -> Iterator[KernelRow]:
+def kernel_rows(manifests: Iterable[Manifest]) -> Iterator[KernelRow]:
     """Yield one row for each kernel of each specialization and target."""
-    seconds = seconds or {}
     for manifest in manifests:
         units = {unit.name: unit for unit in manifest.units}
         for _launcher, one in manifest.specializations():
@@ -92,7 +103,6 @@ def kernel_rows(manifests: Sequence[Manifest], seconds: Mapping[_Place, float] |
                             index=index,
                             kernel=kernels[position],
                             occupancy=occupancy(kernels[position], target),
-                            seconds=seconds.get((manifest.module, one.name, target, unit)),
                         )
 
 
@@ -113,9 +123,17 @@ def _cells(row: KernelRow) -> tuple[str, ...]:
     )
 
 
-def print_summary(manifests: Sequence[Manifest], out: TextIO, seconds: Mapping[_Place, float] | None = None) -> None:
-    """Write the table; without the column of seconds where none are known, and no more than the slowest rows of a very long one."""
-    rows = list(kernel_rows(manifests, seconds))
+def print_summary(rows: Sequence[KernelRow], out: TextIO, seconds: Mapping[_Place, float] | None = None) -> None:
+    """Write the table; without the column of seconds where none are known, and no more than the slowest rows of a very long one.
+
+    Parameters
+    ----------
+    seconds
+        See `compile_seconds`; None for a table of all rows.
+    """
+    known = seconds or {}
+    if known:
+        rows = [replace(row, seconds=known.get((row.module, row.specialization, row.target, row.unit))) for row in rows]
     left_out = len(rows) - _MOST_ROWS if seconds is not None else 0
     if left_out > 0:
         slowest = sorted(range(len(rows)), key=lambda index: -(rows[index].seconds or 0.0))[:_MOST_ROWS]
@@ -131,10 +149,10 @@ def print_summary(manifests: Sequence[Manifest], out: TextIO, seconds: Mapping[_
     out.flush()
 
 
-def resource_warnings(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Yield what slows a kernel down or keeps it from running: spills, more static LDS than a workgroup can have, no launch at all."""
+def resource_warnings(rows: Iterable[KernelRow]) -> Iterator[str]:
+    """Yield what slows a kernel down or keeps it from running: registers that spill, more static LDS than a workgroup can have."""
     seen = set()
-    for row in kernel_rows(manifests):
+    for row in rows:
         kernel = row.kernel
         place = (row.module, row.unit, row.target, kernel.symbol)
         if place in seen:
@@ -151,20 +169,18 @@ def resource_warnings(manifests: Sequence[Manifest]) -> Iterator[str]:
         target = TARGETS.get(row.target)
         if target is not None and kernel.lds > target.lds_limit:
             yield f"{where} has {kernel.lds} bytes of static LDS, and a workgroup can have {target.lds_limit}: it cannot be launched"
-    yield from _empty_launchers(manifests)
 
 
-def _empty_launchers(manifests: Sequence[Manifest]) -> Iterator[str]:
+def empty_launchers(manifest: Manifest) -> Iterator[str]:
     """Yield the specializations whose launcher launches nothing: a call of one would succeed and do nothing."""
-    for manifest in manifests:
-        for launcher in manifest.launchers:
-            for one in launcher.specializations:
-                targets = [target for target, units in one.entries.items() if not any(entry.kernels for entry in units.values())]
-                if targets:
-                    yield f"{manifest.module}:{one.name}, {', '.join(targets)}: the launcher launches no kernel, so a call does nothing"
+    for launcher in manifest.launchers:
+        for one in launcher.specializations:
+            targets = [target for target, units in one.entries.items() if not any(entry.kernels for entry in units.values())]
+            if targets:
+                yield f"{manifest.module}:{one.name}, {', '.join(targets)}: the launcher launches no kernel, so a call does nothing"
 
 
-def print_warnings(manifests: Sequence[Manifest], out: TextIO) -> None:
+def print_warnings(rows: Iterable[KernelRow], out: TextIO) -> None:
     """Write the warnings, a line each."""
-    out.writelines(f"flydsl-build: warning: {warning}\n" for warning in resource_warnings(manifests))
+    out.writelines(f"flydsl-build: warning: {warning}\n" for warning in resource_warnings(rows))
     out.flush()

@@ -36,7 +36,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from flydsl_build.backend.summary import print_summary
+    from flydsl_build.backend.summary import kernel_rows, print_summary
 
     if arguments.arch and not arguments.isa:
         raise BuildError(Fault(where="--arch", what="says nothing without --isa", fix="add --isa KERNEL"))
@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.writelines(f"bill of materials: {name}\n" for name, _ in contents.sboms(modules))
             for one in modules:
                 _write_module(one, contents, sys.stdout)
-            print_summary([one.manifest for one in modules], sys.stdout)
+            print_summary(list(kernel_rows(one.manifest for one in modules)), sys.stdout)
     return 0
 
 

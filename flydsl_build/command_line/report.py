@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
         facts=_facts(manifests, arguments.path.name, size),
         files=files,
         rows=[_row(row, types[row.module, row.specialization]) for row in kernel_rows(manifests)],
-        warnings=list(resource_warnings(manifests)),
+        warnings=list(resource_warnings(kernel_rows(manifests))),
     )
     write_file(arguments.output, page)
     sys.stdout.write(f"flydsl-build: wrote {arguments.output}\n")

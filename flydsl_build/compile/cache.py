@@ -23,7 +23,7 @@ from flydsl_build.compile.cache_folder import CacheFolder, Lock, default_folder
 from flydsl_build.compile.dependencies import Fingerprints, digest_of_file, digest_of_record
 from flydsl_build.compile.environment import worker_environment
 from flydsl_build.compile.remote_cache import RemoteCache, require_fsspec
-from flydsl_build.compile.results import StoredResult, files_of, pack_result, store_result
+from flydsl_build.compile.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,28 +88,40 @@ class BuildCache:
         """Set what all jobs are compiled with; see `toolchain_digest`."""
         self._toolchain = digest
 
+    def peek(self, job: Job) -> StoredResult | None:
+        """Tell of an earlier result of the job whose dependencies are what they were; its files are nowhere yet, and may be lost."""
+        found = self._find(job)
+        return None if found is None else self._peeked(job, found)
+
     def lookup(self, job: Job) -> StoredResult | None:
         """Put an earlier result of the job into its output folder, if its dependencies are what they were then."""
+        found = self._find(job)
+        return self._peeked(job, found) if found is not None and self._take(job, found) else None
+
+    def _find(self, job: Job) -> dict[str, Any] | None:
         if self.folder is None:
             return None
-        for found in self.folder.record("requests", self._request(job)) or ():
-            if self.fingerprints.agree(found["dependencies"]):
-                stored = self._take(job, self.folder, found)
-                if stored is not None:
-                    return stored
-        return None
+        entries: list[dict[str, Any]] = self.folder.record("requests", self._request(job)) or []
+        return next((one for one in entries if self.fingerprints.agree(one["dependencies"])), None)
 
-    def _take(self, job: Job, folder: CacheFolder, found: dict[str, Any]) -> StoredResult | None:
-        packed = folder.blob(found["result"])
-        if packed is None:
-            return None
-        for name, digest in found["files"].items():
-            data = folder.blob(digest)
-            if data is None or os.sep in name:
-                return None
-            Path(job.output, name).write_bytes(data)
+    @staticmethod
+    def _peeked(job: Job, found: dict[str, Any]) -> StoredResult:
         digest = _digest(found["result"], found["files"])
-        return store_result(job, packed, cached=True, digest=digest, dependencies=found["dependencies"])
+        return stored_result(job, found, cached=True, digest=digest, dependencies=found["dependencies"])
+
+    def _take(self, job: Job, found: dict[str, Any]) -> bool:
+        assert self.folder is not None
+        packed = self.folder.blob(found["result"])
+        if packed is None:
+            return False
+        files: dict[str, bytes] = {}
+        for name, digest in found["files"].items():
+            data = self.folder.blob(digest)
+            if data is None or os.sep in name:
+                return False
+            files[name] = data
+        write_result(job, packed, files)
+        return True
 
     def fetch(self, jobs: Mapping[int, Job]) -> Iterator[tuple[int, StoredResult]]:
         """Take results out of the remote cache, and keep them in the folder too; yield those that there are."""
@@ -121,25 +133,31 @@ class BuildCache:
             found = next((one for one in entries if self.fingerprints.agree(one["dependencies"])), None)
             if found is not None:
                 wanted.setdefault(found["pack"], []).append((key, found))
-        for digest, result, files in self.remote.packs(list(wanted)):
+        for digest, packed, files in self.remote.packs(list(wanted)):
             for key, found in wanted[digest]:
                 job = jobs[numbers[key]]
-                for name, data in files.items():
-                    Path(job.output, name).write_bytes(data)
-                yield numbers[key], self._keep(job, result, files, found["dependencies"], cached=True)
+                yield numbers[key], self._keep(job, json.loads(packed), packed, files, found["dependencies"], cached=True)
 
-    def _keep(
-        self, job: Job, packed: bytes, files: Mapping[str, bytes], dependencies: Mapping[str, str | None] | None, *, cached: bool
+    def _keep(  # noqa: PLR0913 - a result and what is known of it
+        self,
+        job: Job,
+        result: dict[str, Any],
+        packed: bytes,
+        files: Mapping[str, bytes],
+        dependencies: Mapping[str, str | None] | None,
+        *,
+        cached: bool,
     ) -> StoredResult:
-        """Add a result to the folder, if there is one and its dependencies are known."""
+        """Write a result into the job's output folder; add it to the folder of the cache, if its dependencies are known."""
+        write_result(job, packed, files)
         kept = {name: _digest_of(data) for name, data in files.items()}
-        digest = _digest(_digest_of(packed), kept)
-        if self.folder is not None:
+        facts = facts_of(result)
+        if self.folder is not None and dependencies is not None:
             for data in (packed, *files.values()):
                 self.folder.add_blob(data)
-            if dependencies is not None:
-                self._add("requests", self._request(job), {"dependencies": dict(dependencies), "result": _digest_of(packed), "files": kept})
-        return store_result(job, packed, cached=cached, digest=digest, dependencies=dependencies)
+            entry = {"dependencies": dict(dependencies), "result": _digest_of(packed), "files": kept, **facts}
+            self._add("requests", self._request(job), entry)
+        return stored_result(job, facts, cached=cached, digest=_digest(_digest_of(packed), kept), dependencies=dependencies)
 
     def settle(self) -> None:
         """Wait until the remote cache has what was put there."""
@@ -156,15 +174,12 @@ class BuildCache:
         dependencies
             None if they are not known; the result then serves this build alone.
         """
-        packed = pack_result(result)
-        if self.folder is None and self.remote is None:
-            return store_result(job, packed, cached=False)
         if self.folder is not None:
             self.folder.set_record(
                 "memos", self._times_key(job), {"seconds": result["seconds"], "specializations": len(job.specializations)}
             )
         files = {name: Path(job.output, name).read_bytes() for name in files_of(result)}
-        stored = self._keep(job, packed, files, dependencies, cached=False)
+        stored = self._keep(job, result, pack_result(result), files, dependencies, cached=False)
         if self.remote is not None and dependencies is not None:
             self.remote.write(self._request(job), dependencies, stored.file, list(files))
         return stored

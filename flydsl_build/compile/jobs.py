@@ -73,7 +73,7 @@ class Job:
     Parameters
     ----------
     output
-        Folder for the files that the job writes; made by the parent, empty.
+        Folder for the files that the job writes, made for it.
     axes
         Axis names and values. Kernels that turn out not to depend on them are built by one job only.
     project

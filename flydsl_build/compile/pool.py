@@ -153,6 +153,7 @@ class _Run:
             # Another build may have finished the job since it was looked for.
             found = self.cache.lookup(job)
             if found is None:
+                Path(job.output).mkdir(parents=True, exist_ok=True)
                 self.running[self.executor.submit(job, self._observer_of(index))] = index, lock
             else:
                 lock.release()
@@ -218,11 +219,9 @@ class _Run:
         """Have the specializations of a job compiled one by one."""
         job, first = self.jobs[index], len(self.jobs)
         for number, one in enumerate(job.specializations):
-            output = Path(f"{job.output}-{number}")
-            output.mkdir()
             self.pending.setdefault(job.worker_key, deque()).append(len(self.jobs))
             self.seconds[len(self.jobs)] = self.seconds[index] / len(job.specializations)
-            self.jobs.append(replace(job, specializations=(one,), output=str(output)))
+            self.jobs.append(replace(job, specializations=(one,), output=f"{job.output}-{number}"))
         self.split[index] = fault, range(first, len(self.jobs))
 
     def _observer_of(self, index: int) -> JobObserver | None:

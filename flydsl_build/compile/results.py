@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from flydsl_build.compile.jobs import Job
 
-__all__ = ["StoredResult", "files_of", "pack_files", "pack_result", "store_result", "unpack_files"]
+__all__ = [
+    "StoredResult",
+    "facts_of",
+    "files_of",
+    "pack_files",
+    "pack_result",
+    "stored_result",
+    "unpack_files",
+    "write_result",
+]
 
 _FILE = "result.json"
 
@@ -31,6 +40,10 @@ class StoredResult:
         Whether it was made by an earlier build, or by another one.
     digest
         Of the description and the code; empty without a cache.
+    init
+        The init functions of its code objects.
+    warnings
+        What the compile process warned of.
     dependencies
         What the result depends on besides the job, with fingerprints; None if that is not known.
     """
@@ -40,6 +53,8 @@ class StoredResult:
     folder: str
     cached: bool
     digest: str
+    init: tuple[str, ...]
+    warnings: tuple[str, ...]
     dependencies: Mapping[str, str | None] | None
 
     @property
@@ -62,12 +77,36 @@ def pack_result(result: dict[str, Any]) -> bytes:
     return json.dumps({**result, "output": ""}, separators=(",", ":")).encode()
 
 
-def store_result(
-    job: Job, packed: bytes, *, cached: bool, digest: str = "", dependencies: Mapping[str, str | None] | None = None
+def facts_of(result: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what is asked of every result, as JSON values: a cache keeps it apart from the description."""
+    return {
+        "init": list(dict.fromkeys(init for built in result["code_objects"] for init in built["init"])),
+        "warnings": list(result["warnings"]),
+    }
+
+
+def stored_result(
+    job: Job, facts: Mapping[str, Any], *, cached: bool, digest: str, dependencies: Mapping[str, str | None] | None
 ) -> StoredResult:
-    """Write a packed result beside the code that the job made."""
-    Path(job.output, _FILE).write_bytes(packed)
-    return StoredResult(module=job.module, target=job.target, folder=job.output, cached=cached, digest=digest, dependencies=dependencies)
+    """Describe a result whose files are in the job's output folder, or will be."""
+    return StoredResult(
+        module=job.module,
+        target=job.target,
+        folder=job.output,
+        cached=cached,
+        digest=digest,
+        init=tuple(facts["init"]),
+        warnings=tuple(facts["warnings"]),
+        dependencies=dependencies,
+    )
+
+
+def write_result(job: Job, packed: bytes, files: Mapping[str, bytes]) -> None:
+    """Write a packed result and the code that belongs to it into the job's output folder."""
+    folder = Path(job.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in {_FILE: packed, **files}.items():
+        (folder / name).write_bytes(data)
 
 
 def files_of(result: dict[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 from front_end import members
 
 from flydsl_build.backend.progress import PlainProgress, RichProgress, make_progress
-from flydsl_build.backend.summary import kernel_rows, print_summary, print_warnings, resource_warnings
+from flydsl_build.backend.summary import KernelRow, empty_launchers, kernel_rows, print_summary, print_warnings, resource_warnings
 from flydsl_build.bundle.manifest import Manifest
 from flydsl_build.compile.jobs import Job
 
@@ -131,7 +131,7 @@ def test_summary(manifest: Manifest) -> None:
     seconds = {("space.halve", "halve", "gfx942", "main"): 1.25}
     values = {"code_size": 96, "vgpr": 40, "agpr": 8, "sgpr": 20, "lds": 8192, "vgpr_spills": 2, "sgpr_spills": 1}
     out = io.StringIO()
-    print_summary([changed(manifest, "gfx942", **values)], out, seconds)
+    print_summary(list(kernel_rows([changed(manifest, "gfx942", **values)])), out, seconds)
     header, first, second = table(out.getvalue())
     assert header == ["specialization", "target", "kernel", "seconds", "code", "B", "VGPR", "AGPR", "SGPR", "LDS", "B", "spills", "waves"]
     assert first == ["space.halve:halve", "gfx942", "halve_kernel_0", "1.25", "96", "40", "8", "20", "8192", "3", "6"]
@@ -141,7 +141,7 @@ def test_summary(manifest: Manifest) -> None:
 
 def test_no_seconds_no_column(manifest: Manifest) -> None:
     out = io.StringIO()
-    print_summary([manifest], out)
+    print_summary(list(kernel_rows([manifest])), out)
     assert "seconds" not in out.getvalue()
 
 
@@ -152,17 +152,17 @@ def test_long_tables_show_the_slowest(manifest: Manifest) -> None:
     large = replace(manifest, launchers=(replace(launcher, specializations=many),))
     seconds = {("space.halve", f"s{number}", target, "main"): float(number) for number in range(150) for target in manifest.targets}
     out = io.StringIO()
-    print_summary([large], out, seconds)
+    print_summary(list(kernel_rows([large])), out, seconds)
     rows = table(out.getvalue())
     assert [row[0] for row in rows[1:-1]] == [f"space.halve:s{number}" for number in range(50, 150) for _ in manifest.targets]
     assert out.getvalue().endswith("100 more rows, compiled faster than these: flydsl-build inspect WHEEL\n")
 
 
 def test_warnings(manifest: Manifest) -> None:
-    assert list(resource_warnings([manifest])) == []
+    assert list(resource_warnings(kernel_rows([manifest]))) == []
     heavy = changed(changed(manifest, "gfx942", vgpr_spills=1, sgpr_spills=12), "gfx1100", lds=65537)
     out = io.StringIO()
-    print_warnings([heavy], out)
+    print_warnings(kernel_rows([heavy]), out)
     assert out.getvalue() == (
         "flydsl-build: warning: space.halve:halve, gfx942, kernel halve_kernel_0 spills 1 VGPR and 12 SGPRs: smaller tiles, or a smaller "
         "`waves-per-eu`, leave it more registers\n"
@@ -175,11 +175,13 @@ def test_a_launcher_that_launches_nothing(manifest: Manifest) -> None:
     raw = json.loads(manifest.to_json())
     raw["launchers"][0]["specializations"][0]["entries"]["gfx1100"]["main"]["kernels"] = []
     empty = Manifest.from_json(json.dumps(raw), where="x")
-    assert list(resource_warnings([empty])) == ["space.halve:halve, gfx1100: the launcher launches no kernel, so a call does nothing"]
+    assert list(empty_launchers(empty)) == ["space.halve:halve, gfx1100: the launcher launches no kernel, so a call does nothing"]
 
 
 def test_a_target_of_a_newer_version(manifest: Manifest) -> None:
     text = json.dumps(json.loads(manifest.to_json())).replace("gfx1100", "gfx1999")
     newer = Manifest.from_json(text, where="x")
     assert [row.occupancy for row in kernel_rows([newer])] == [8, None]
-    assert list(resource_warnings([newer])) == []
+    bare = [replace(row, kernel=replace(row.kernel, args=())) for row in kernel_rows([newer])]
+    assert [KernelRow.from_json(json.loads(json.dumps(row.to_json()))) for row in kernel_rows([newer])] == bare
+    assert list(resource_warnings(kernel_rows([newer]))) == []

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print what a build costs beside what it may cost: `python tests/benchmarks/build.py [unchanged|workers|overhead|memory …]`.
+"""Print what a build costs beside what it may cost: `python tests/benchmarks/build.py [unchanged|tiny|workers|overhead|memory …]`.
 
 unchanged  a rebuild of an unchanged project, over setuptools' build of the same project without its kernels; below 1.5
+tiny       the same for 400 jobs in 100 modules, whose wheel has five times as many files as one without kernels
 workers    eight jobs on one worker, over the same on two; at least 1.7 on two free cores
 overhead   a build with one worker, over the compile times of FlyDSL itself for the same specializations; at most 1.15
 memory     the peak of a worker, and of the parent that takes 2 000 jobs from the cache; below 1 GB and 200 MB
@@ -32,6 +33,7 @@ ROUNDS = 7
 MODULES = 8
 COLUMNS = (4096, 8192, 16384, 32768)
 JOBS = 2000
+MANY_TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
 
 NO_TORCH = """
 import importlib.util
@@ -173,7 +175,7 @@ def seconds(costs: list[Cost]) -> str:
     return f"{statistics.median(one.wall for one in costs):.2f} s"
 
 
-# ---- the four questions -----------------------------------------------------------------------------------------------------
+# ---- the questions -----------------------------------------------------------------------------------------------------
 
 
 def unchanged(folder: Path) -> None:
@@ -184,13 +186,43 @@ def unchanged(folder: Path) -> None:
     settings.write_text(settings.read_text(encoding="utf-8").partition("[tool.flydsl-build]")[0], encoding="utf-8")
     cold = build(project, jobs=2, cache=folder / "cache")
     build(plain, backend="setuptools.build_meta")
+    compare("unchanged", project, plain, folder / "cache", cold)
+
+
+def compare(name: str, project: Path, plain: Path, cache: Path, cold: Cost) -> None:
+    """Let rebuilds of two projects take turns."""
     hot, without = [], []
     for _ in range(ROUNDS):
-        hot.append(build(project, cache=folder / "cache"))
+        hot.append(build(project, cache=cache))
         without.append(build(plain, backend="setuptools.build_meta"))
     assert all(" 0 compiled" in one.output for one in hot)
-    print(f"unchanged: {seconds(hot)} over {seconds(without)} of setuptools alone (the first build: {cold.wall:.1f} s)")
+    print(f"{name}: {seconds(hot)} over {seconds(without)} of setuptools alone (the first build: {cold.wall:.1f} s)")
     print(f"  ratio {ratios(hot, without)}; the goal is below 1.5")
+
+
+def tiny(folder: Path) -> None:
+    """Compare a rebuild of many tiny modules with a build without kernels."""
+    project = tiny_modules(folder / "tiny", 100)
+    plain = shutil.copytree(project, folder / "plain")
+    settings = plain / "pyproject.toml"
+    settings.write_text(settings.read_text(encoding="utf-8").partition("[tool.flydsl-build]")[0], encoding="utf-8")
+    cold = build(project, jobs=2, cache=folder / "cache")
+    build(plain, backend="setuptools.build_meta")
+    compare("tiny", project, plain, folder / "cache", cold)
+
+
+def tiny_modules(folder: Path, count: int) -> Path:
+    """Write a project of many modules with one small kernel each, for four targets."""
+    package = folder / "benchmark_kernels"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    kernel = (ROOT / "tests/packages/tiny/tiny_kernels/negate.py").read_text(encoding="utf-8")
+    text = PYPROJECT.format(target='", "'.join(MANY_TARGETS))
+    for number in range(count):
+        (package / f"kernels_{number}.py").write_text(kernel, encoding="utf-8")
+        text += f'\n[tool.flydsl-build.kernels."benchmark_kernels.kernels_{number}:negate"]\nargs = {{ X = "f32[L]" }}\n'
+    (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    return folder
 
 
 def generated(folder: Path) -> Path:
@@ -279,17 +311,7 @@ def memory(folder: Path) -> None:
     worker = int(re.findall(r"WORKER (\d+)", run(code, project, FLYDSL_BUILD_CACHE="false").output)[0])
     print(f"memory: the largest worker of the example takes {worker / 1e6:.0f} MB; the goal is below 1 GB")
 
-    many = folder / "many"
-    package = many / "benchmark_kernels"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("", encoding="utf-8")
-    kernel = (ROOT / "tests/packages/tiny/tiny_kernels/negate.py").read_text(encoding="utf-8")
-    targets = ["gfx942", "gfx950", "gfx1100", "gfx1201"]
-    text = PYPROJECT.format(target='", "'.join(targets))
-    for number in range(JOBS // len(targets)):
-        (package / f"kernels_{number}.py").write_text(kernel, encoding="utf-8")
-        text += f'\n[tool.flydsl-build.kernels."benchmark_kernels.kernels_{number}:negate"]\nargs = {{ X = "f32[L]" }}\n'
-    (many / "pyproject.toml").write_text(text, encoding="utf-8")
+    many = tiny_modules(folder / "many", JOBS // len(MANY_TARGETS))
     cache = {"FLYDSL_BUILD_CACHE": "true", "FLYDSL_BUILD_CACHE_DIR": str(folder / "cache"), "FLYDSL_BUILD_JOBS": "2"}
     for what in ("compiled", "from the cache"):
         cost = run(MEMORY, many, str(folder / "dist"), **cache)
@@ -299,7 +321,7 @@ def memory(folder: Path) -> None:
         assert what in line
 
 
-QUESTIONS = {"unchanged": unchanged, "workers": workers, "overhead": overhead, "memory": memory}
+QUESTIONS = {"unchanged": unchanged, "tiny": tiny, "workers": workers, "overhead": overhead, "memory": memory}
 
 
 def main(names: list[str]) -> None:

@@ -27,8 +27,9 @@ RESULT: dict[str, Any] = {
     "target": "gfx942",
     "output": "/somewhere",
     "seconds": 2.0,
-    "code_objects": [{"file": "main.hsaco"}],
+    "code_objects": [{"file": "main.hsaco", "init": []}],
     "specializations": [{"host_object": "f.o"}],
+    "warnings": [],
 }
 
 

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 pytest.importorskip("fsspec")
 
 ONE = Specialization(name="f", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
-RESULT: dict[str, Any] = {"seconds": 2.0, "code_objects": [{"file": "main.hsaco"}], "specializations": [{"host_object": "f.o"}]}
+RESULT: dict[str, Any] = {
+    "seconds": 2.0,
+    "code_objects": [{"file": "main.hsaco", "init": []}],
+    "specializations": [{"host_object": "f.o"}],
+    "warnings": [],
+}
 
 
 class Machine:

@@ -836,11 +836,15 @@ def _dump(specialization: Specialization, lowered: flydsl_adapter.Lowered, stage
         (folder / f"{len(files) + 1:02d}_isa.s").write_text(text, encoding="utf-8")
 
 
+_DEVICE_LIBRARY = re.compile(r"__oc[mk]l_|bitcode|rocdl\.(?:workgroup|grid)\.dim")
+
+
 def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSettings, message: str) -> Fault:
     names = ", ".join(one.specialization.name for one in members)
     what = f"the code generator failed for {names}"
     fix = "see its message below"
-    calls_library = any(word in message for word in ("__ocml_", "__ockl_", "bitcode"))
+    # Where the library is missing, the code generator may not say so. Sizes of workgroups and grids are calls, too.
+    calls_library = any(_DEVICE_LIBRARY.search(text) for text in (message, *(one.lowered.text for one in members)))
     if calls_library and not settings.toolkit.has_device_bitcode:
         what = f"{names}: the kernel calls the ROCm device library (ocml/ockl), which was not found"
         fix = (

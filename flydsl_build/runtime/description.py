@@ -103,10 +103,30 @@ class _TypeName(str):
 class Fields(dict):  # type: ignore[type-arg]  # types are imported for type checkers only
     """The fields of an object that a specialization was built for: equal to every object that has them, whatever its class."""
 
-    __slots__ = ()
+    __slots__ = ("_get", "_numbers", "_values")
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        from operator import attrgetter
+
+        super().__init__(fields)
+        self._get = attrgetter(*fields)
+        values = tuple(fields.values())
+        self._values = values if len(values) != 1 else values[0]
+        # Of these, nothing but an equal one is a spelling.
+        self._numbers = all(isinstance(value, int | float) for value in values)
 
     def __eq__(self, other: object) -> bool:
+        # All fields at once are read and compared in C; what is no attribute or has no truth of being equal is looked at below.
+        try:
+            equal = self._get(other) == self._values
+            if equal or self._numbers:
+                return bool(equal)
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            pass
         return all(same_value(value, field_of(other, name)) for name, value in self.items())
+
+    def __reduce__(self) -> Any:
+        return Fields, (dict(self),)
 
     def __ne__(self, other: object) -> bool:
         return not self.__eq__(other)

@@ -83,6 +83,10 @@ _T = TypeVar("_T")
 _Read: TypeAlias = Callable[["_JsonReader", object, str], Any]
 
 _MAX_DEPTH: Final = 32
+# What the run time passes in one call: FDR_MAX_ARGUMENTS and FDR_MAX_BLOCK of native/flydsl_runtime.h, whose block has 32 bytes of its own.
+_MAX_ARGUMENTS: Final = 512
+_MAX_PACKED: Final = 64 * 1024 - 32
+_PACKED_ALIGNMENT: Final = 16
 _SHOWN: Final = 60
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ABSOLUTE: Final = re.compile(r"(?:file://)?/[^/\s]+/|[A-Za-z]:[\\/]|\\\\")
@@ -766,7 +770,15 @@ class _Consistency:
                 self.fault(f"{path}.targets", f'"{target}" is not among the targets of the manifest')
         if set(specialization.entries) != set(specialization.targets):
             self.fault(f"{path}.entries", "does not have exactly the targets of the specialization")
-        parameters = launcher.parameters_of(specialization)
+        self.arguments(launcher.parameters_of(specialization), specialization, path)
+        self.slots(specialization, path)
+        for target, by_unit in specialization.entries.items():
+            if not by_unit:
+                self.fault(f"{path}.entries.{target}", "names no unit")
+            for name, entry in by_unit.items():
+                self.entry(units.get(name), name, target, entry, f"{path}.entries.{target}")
+
+    def arguments(self, parameters: Sequence[Parameter], specialization: SpecializationEntry, path: str) -> None:
         passed = {parameter.name for parameter in parameters if parameter.role not in {"constexpr", "type"}}
         if set(specialization.arguments) != passed:
             odd = ", ".join(sorted(passed.symmetric_difference(specialization.arguments)))
@@ -774,12 +786,12 @@ class _Consistency:
         for name in specialization.out or ():
             if name not in specialization.arguments:
                 self.fault(f"{path}.out", f'"{name}" is not an argument')
-        self.slots(specialization, path)
-        for target, by_unit in specialization.entries.items():
-            if not by_unit:
-                self.fault(f"{path}.entries.{target}", "names no unit")
-            for name, entry in by_unit.items():
-                self.entry(units.get(name), name, target, entry, f"{path}.entries.{target}")
+        count = sum(map(_count_leaves, specialization.arguments.values()))
+        if max(count, len(parameters)) > _MAX_ARGUMENTS:
+            self.fault(f"{path}.arguments", f"a call passes {count} values by {len(parameters)} parameters, the run time {_MAX_ARGUMENTS}")
+        packed = sum(-(-slot.size // _PACKED_ALIGNMENT) * _PACKED_ALIGNMENT for slot in specialization.slots)
+        if packed > _MAX_PACKED:
+            self.fault(f"{path}.slots", f"the packed arguments have {packed} bytes, the run time passes {_MAX_PACKED}")
 
     def entry(self, unit: Unit | None, name: str, target: str, entry: HostEntry, path: str) -> None:
         if unit is None:
@@ -799,6 +811,10 @@ class _Consistency:
             layout = (slot.shape_dims, slot.stride_dims, slot.shape_bits, slot.stride_bits)
             if any((value is None) == (slot.kind == "layout") for value in layout):
                 self.fault(f"{path}.slots[{n}]", "has shape and stride dims and bits if, and only if, its kind is layout")
+
+
+def _count_leaves(argument: ArgumentType) -> int:
+    return sum(_count_leaves(field) for _, field in argument.fields) if isinstance(argument, StructType) else 1
 
 
 def _is_reference(text: str) -> bool:

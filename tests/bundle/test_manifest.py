@@ -22,6 +22,7 @@ from flydsl_build.bundle.manifest import (
     Parameter,
     Slot,
     argument_from_json,
+    manifest_faults,
     read_manifest,
     slot_from_json,
 )
@@ -425,3 +426,21 @@ def test_slot_from_json() -> None:
     )
     with pytest.raises(ManifestError, match="x: align: is missing"):
         slot_from_json({"argument": "n", "kind": "scalar", "size": 4}, where="x")
+
+
+def test_calls_of_too_many_arguments(manifest: Manifest) -> None:
+    """What the run time would refuse at the first call is not built."""
+    launcher = manifest.launchers[0]
+    (specialization,) = launcher.specializations
+    many = StructType(name="Many", fields=tuple((f"x{n}", ScalarType(dtype="i32")) for n in range(513)))
+    arguments = {**specialization.arguments, "n": many}
+    slots = tuple(
+        dataclasses.replace(specialization.slots[0], size=64 * 1024) if n == 0 else slot for n, slot in enumerate(specialization.slots)
+    )
+    changed = dataclasses.replace(launcher, specializations=(dataclasses.replace(specialization, arguments=arguments, slots=slots),))
+    faults = manifest_faults(dataclasses.replace(manifest, launchers=(changed,)), where="two.json")
+    place = "two.json: launchers[0].specializations[0]"
+    assert [str(fault) for fault in faults] == [
+        f"{place}.arguments: a call passes 516 values by 4 parameters, the run time 512",
+        f"{place}.slots: the packed arguments have 65616 bytes, the run time passes 65504",
+    ]

@@ -131,6 +131,68 @@ def test_jax_on_a_device_gets_no_stream(table: Any, hip: FakeHip) -> None:
     assert text == "vector_add(): argument B is on device 0, but argument A is on device 2"
 
 
+# ---- torch, by DLPack's C exchange table -----------------------------------------------------------------------------
+
+ToTensor = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+
+
+class Exchange(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("others", ctypes.c_void_p * 3),
+        ("to_dltensor", ToTensor),
+        ("current_stream", ctypes.c_void_p),
+    )
+
+
+def exchanging(major: int, previous: Exchange | None = None) -> tuple[type, Exchange]:
+    """Return a tensor type with an exchange table, and the table."""
+
+    def read(tensor: Any, out: int) -> int:
+        ctypes.memmove(out, ctypes.addressof(tensor.managed), 48)
+        return 0
+
+    table = Exchange(major=major, minor=3, previous=previous and ctypes.addressof(previous), to_dltensor=ToTensor(read))
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    name = b"dlpack_exchange_api"
+    members = {"__dlpack_c_exchange_api__": new(ctypes.addressof(table), name, None), "keep": (table, name)}
+    return type("Tensor", (OnDevice,), members), table
+
+
+@pytest.mark.parametrize("kind", [CUDA, ROCM])
+def test_exchange(table: Any, hip: FakeHip, kind: int) -> None:
+    tensor_type, _ = exchanging(1)
+    tensors = [tensor_type(kind, device) for device in (2, 2, 0)]
+    for tensor in tensors:
+        tensor.numbers = (ctypes.c_int64 * 2)(3, 1)
+        tensor.managed.strides = ctypes.addressof(tensor.numbers)
+    table.static(tensors[0])
+    event = launched(hip)
+    assert (event["device"], event["args"]) == (2, [struct.pack("<Q", 0x4000).hex()])
+    tensors[1].managed.strides = None  # DLPack before 1.2: contiguous
+    table.static(tensors[1])
+    launched(hip)
+    text = refused(ValueError, table.vector_add, *tensors)
+    assert text == "vector_add(): argument C is on device 0, but argument A is on device 2"
+    tensors[0].managed.ndim = 17
+    assert "a tensor of rank 17; this run time reads up to 16" in refused(TypeError, table.static, tensors[0])
+    assert [asked for tensor in tensors for asked in tensor.asked] == []
+
+
+def test_exchange_of_a_later_version(table: Any, hip: FakeHip) -> None:
+    _, older = exchanging(1)
+    tensor_type, _ = exchanging(2, older)
+    tensor = tensor_type(ROCM, 2)
+    table.static(tensor)  # by the table of version 1, which every later one leads to
+    assert (launched(hip)["device"], tensor.asked) == (2, [])
+    tensor = exchanging(2)[0](ROCM, 2)
+    table.static(tensor)  # which has none: by its `__dlpack__`
+    assert (launched(hip)["device"], len(tensor.asked)) == (2, 1)
+
+
 # ---- CuPy ------------------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, St
 from flydsl_build.errors import BuildError, Fault, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from flydsl_build.bundle.elf import AmdgpuCodeObject

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["VALUES", "edited", "fuzz", "mutated"]
 
 SECONDS = float(os.environ.get("FLYDSL_BUILD_FUZZ_SECONDS", "2"))
-_HANG = 10  # seconds for one input, of a few kilobytes, on a busy machine
+_HANG = 30  # seconds for one input, of a few kilobytes, on a busy machine
 _MEMORY = 512 << 20  # bytes of address space beside what is used at the start: more is a MemoryError, which no reader may raise
 
 

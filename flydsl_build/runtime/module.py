@@ -155,7 +155,7 @@ class ModuleHandle:
         if schema != _SCHEMA:
             raise CorruptFileError(self._file, f"its schema is {schema!r}, this run time reads {_SCHEMA}")
         if fault := misshapen(manifest):
-            raise CorruptFileError(self._file, fault.removeprefix("it."))
+            raise CorruptFileError(self._file, fault)
         return dict(manifest)
 
     @staticmethod
@@ -202,7 +202,7 @@ class ModuleHandle:
 
     def _entry(self, name: str) -> dict[str, Any]:
         for entry in self.manifest["launchers"]:
-            if entry["name"] == name:
+            if entry["name"] == name and entry["specializations"]:
                 return dict(entry)
         raise CorruptFileError(self._file, f"it has no launcher {name}")
 
@@ -378,6 +378,13 @@ class ModuleHandle:
         return any("{target}" not in bundle or os.path.isfile(self._path(bundle.replace("{target}", target))) for bundle in bundles)
 
     def _load(self, device: int) -> None:
+        try:
+            self._load_units(device)
+        # Names and numbers of the manifest that nothing can be called; what the author's functions raise is an InitError by then.
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise CorruptFileError(self._file, f"{type(error).__name__}: {error}") from error
+
+    def _load_units(self, device: int) -> None:
         units: list[_Unit] = []
         with _CurrentDevice(device):
             target = _native.target(device)

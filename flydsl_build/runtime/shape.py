@@ -5,12 +5,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 __all__ = ["misshapen"]
 
-# A type: a value of it, numbers not negative. A tuple: one of several. A list: any number of such items. A dict: these keys, those
+# A type: a value of it, numbers not negative. A tuple: the first, or None. A list: any number of such items. A dict: these keys, those
 # with "?" if they are there; "*": any keys. None: anything.
 _PARAMETER = {"name": str, "kind": str, "role": str, "default?": None}
 _KERNEL = {"symbol": str, "max_workgroup": int, "reqd_workgroup?": ([int], type(None))}
@@ -52,30 +51,51 @@ _MANIFEST = {
 }
 
 
-def misshapen(value: Any, shape: Any = _MANIFEST, path: str = "it") -> str:
+class _WrongError(Exception):
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.place = ""
+
+
+def misshapen(manifest: Any) -> str:
     """Return what of a manifest has another form than the build gives it, in words; an empty string if nothing has."""
-    if isinstance(shape, tuple):
-        faults = [misshapen(value, one, path) for one in shape]
-        return "" if "" in faults else faults[0]
-    if isinstance(shape, type):
-        fits = type(value) is shape and not (isinstance(value, int) and value < 0)
-        return "" if fits else f"{path} is no {shape.__name__}"
-    if shape is None:
-        return ""
-    if not isinstance(value, type(shape)):
-        return f"{path} is no {'list' if isinstance(shape, list) else 'object'}"
-    return next(filter(None, _misshapen_parts(value, shape, path)), "")
+    try:
+        _check(manifest, _MANIFEST)
+    except _WrongError as wrong:
+        return f"{wrong.place.removeprefix('.') or 'it'} {wrong.what}"
+    return ""
 
 
-def _misshapen_parts(value: Any, shape: Any, path: str) -> Iterator[str]:
-    if isinstance(shape, list):
-        yield from (misshapen(item, shape[0], f"{path}[{n}]") for n, item in enumerate(value))
+def _check(value: Any, shape: Any) -> None:
+    # Of thousands of values; a place is put into words only where something is wrong.
+    if type(shape) is type:
+        if type(value) is not shape or (isinstance(value, int) and value < 0):
+            raise _WrongError(f"is no {shape.__name__}")
+    elif type(shape) is tuple:
+        if not (shape[1] is type(None) and value is None):
+            _check(value, shape[0])
+    elif shape is not None:
+        if type(value) is not type(shape):
+            raise _WrongError(f"is no {'list' if type(shape) is list else 'object'}")
+        _check_parts(value, shape)
+
+
+def _check_parts(value: Any, shape: Any) -> None:
+    if type(shape) is list:
+        parts = ((f"[{n}]", item, shape[0]) for n, item in enumerate(value))
     elif "*" in shape:
-        yield from (misshapen(item, shape["*"], f"{path}.{key}") for key, item in value.items())
+        parts = ((f".{key}", item, shape["*"]) for key, item in value.items())
     else:
-        for key, one in shape.items():
-            name = key.removesuffix("?")
-            if name in value:
-                yield misshapen(value[name], one, f"{path}.{name}")
-            elif name == key:
-                yield f"{path} has no {name}"
+        for key in shape:
+            if key not in value and key[-1] != "?":
+                raise _WrongError(f"has no {key}")
+        parts = (
+            (f".{name}", value[name], one) for name, one in ((key.removesuffix("?"), one) for key, one in shape.items()) if name in value
+        )
+    place = ""
+    try:
+        for place, item, one in parts:  # noqa: B007 - read below
+            _check(item, one)
+    except _WrongError as wrong:
+        wrong.place = place + wrong.place
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -28,6 +29,11 @@ importlib.util.find_spec = lambda name, *package: None if name == "torch" else _
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+def pytest_configure() -> None:
+    # What a shell runs in the background ignores this signal, and would hand that on to the processes that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -192,13 +192,13 @@ def test_no_space_left(build: Callable[..., Build], tmp_path: Path) -> None:
     shim = tmp_path / "shim"
     shim.mkdir()
     (shim / "sitecustomize.py").write_text(
-        "import errno, shutil\n"
-        "copy = shutil.copyfile\n"
-        "def full(source, target, **options):\n"
-        "    if str(target).endswith('.hipfb'):\n"
-        "        raise OSError(errno.ENOSPC, 'No space left on device', str(target))\n"
-        "    return copy(source, target, **options)\n"
-        "shutil.copyfile = full\n"
+        "import errno, pathlib\n"
+        "write = pathlib.Path.write_bytes\n"
+        "def full(path, data):\n"
+        "    if path.suffix == '.hipfb' and 'build' in path.parts:\n"
+        "        raise OSError(errno.ENOSPC, 'No space left on device', str(path))\n"
+        "    return write(path, data)\n"
+        "pathlib.Path.write_bytes = full\n"
     )
     text = message(build(project(), python_path=shim))
     assert "cannot be written (No space left on device)" in text

@@ -372,7 +372,9 @@ def test_extension_dtypes_of_numpy(table: Any, hip: FakeHip) -> None:
     table.narrow(Array())
     assert launched(hip)["args"][1] == struct.pack("<i", 4).hex()
     Array.dtype = SimpleNamespace(name="int4")
-    assert "its dtype int4 is no dtype of a kernel" in refused(TypeError, table.narrow, Array())
+    assert "its dtype int4 of typestr '<V1' is no dtype of a kernel" in refused(TypeError, table.narrow, Array())
+    Array.dtype = SimpleNamespace(name="bfloat16")  # of another size than the typestr, by which the strides are divided
+    assert "its dtype bfloat16 of typestr '<V1' is no dtype of a kernel" in refused(TypeError, table.narrow, Array())
 
 
 def test_torch(table: Any, hip: FakeHip) -> None:

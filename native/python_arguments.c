@@ -716,8 +716,9 @@ static int read_instance(PyObject *object, struct tensor_view *view) {
   PyObject *const protocols[] = {names.dlpack, names.cuda_array_interface};
   for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
     PyObject *found = optional_attribute(object, protocols[i]);
-    if (found) {
-      Py_DECREF(found);
+    bool present = found && found != Py_None;
+    Py_XDECREF(found);
+    if (present) {
       return protocols[i] == names.dlpack ? read_dlpack(object, view, false) : read_cuda_array(object, view);
     }
     if (PyErr_Occurred()) {

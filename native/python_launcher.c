@@ -268,6 +268,20 @@ static void restate(const struct call *call, const struct fdr_argument *argument
   Py_XDECREF(trace);
 }
 
+// An exception of another type stays what it is, but its traceback names the argument.
+static void add_note(const struct call *call, const struct fdr_argument *argument) {
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);
+  PyErr_NormalizeException(&kind, &value, &trace);
+  PyObject *note =
+      PyUnicode_FromFormat("%s(): argument %s must be %s", call->self->name_text, argument->label, argument->expected);
+  PyObject *result = note ? PyObject_CallMethod(value, "add_note", "O", note) : NULL;
+  Py_XDECREF(result);
+  Py_XDECREF(note);
+  PyErr_Clear();
+  PyErr_Restore(kind, value, trace);
+}
+
 // Says of which argument an exception speaks that came from reading it.
 static enum outcome refuse_unreadable(const struct call *call, const struct fdr_argument *argument, PyObject *object,
                                       int result) {
@@ -281,6 +295,9 @@ static enum outcome refuse_unreadable(const struct call *call, const struct fdr_
                                                                  : NULL;
   if (ours) {
     restate(call, argument, ours);
+  } else if (PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_RecursionError) &&
+             !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+    add_note(call, argument);
   }
   return RAISED;
 }

@@ -15,7 +15,8 @@ from .errors import CorruptFileError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, BinaryIO
+    from io import BufferedReader
+    from typing import Any
 
 __all__ = ["bundle_entries", "choose_target", "flags_fit", "map_code_object", "open_file", "parse_target"]
 
@@ -149,7 +150,7 @@ def _check_elf(image: memoryview, facts: Mapping[str, Any], target: str, file: s
         raise CorruptFileError(file, f"entry {target} is code of another processor: its e_flags are {e_flags:#x}")
 
 
-def open_file(file: str) -> BinaryIO:
+def open_file(file: str) -> BufferedReader:
     """Open a file of the package. To open a pipe would wait for who writes to it, and a device may never end.
 
     Raises

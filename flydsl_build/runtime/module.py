@@ -167,18 +167,19 @@ class ModuleHandle:
 
     @staticmethod
     def _read_checked(file: str, digest: str | None, whose: str) -> bytes:
-        from hashlib import sha256
+        from hashlib import file_digest
 
         from .code_objects import open_file
 
         try:
             with open_file(file) as stream:
-                data = stream.read()
+                # A piece at a time: what is not of the build can have any size.
+                if digest is not None and file_digest(stream, "sha256").hexdigest() != digest:
+                    raise CorruptFileError(file, f"its SHA-256 is not {whose}")
+                stream.seek(0)
+                return stream.read()
         except OSError as error:
             raise CorruptFileError(file, f"it cannot be read: {error.strerror or error}") from error
-        if digest is not None and sha256(data).hexdigest() != digest:
-            raise CorruptFileError(file, f"its SHA-256 is not {whose}")
-        return data
 
     def _path(self, name: str) -> str:
         return os.path.join(os.path.dirname(self._file), name)

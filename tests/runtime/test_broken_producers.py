@@ -185,7 +185,8 @@ def test_protocols_of_one_object(broken: Any, hip: FakeHip) -> None:
     capsule = {"__dlpack_device__": line.__dlpack_device__, "__dlpack__": line.__dlpack__}
     broken.vector(SimpleNamespace(**capsule))
     assert launched(hip)["args"][0] == struct.pack("<Q", line.ctypes.data).hex()
-    assert refused(TypeError, broken.vector, SimpleNamespace()).endswith("got a value of type SimpleNamespace")
+    for none in (SimpleNamespace(), SimpleNamespace(__dlpack__=None)):
+        assert refused(TypeError, broken.vector, none).endswith("got a value of type SimpleNamespace")
 
 
 def test_scalars_of_numpy_are_no_memory(broken: Any, table: Any, hip: FakeHip) -> None:

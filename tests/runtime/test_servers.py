@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -275,6 +276,14 @@ def test_order_of_resolution(run_python: Any, tmp_path: Path, package: Package) 
     for name, (folder, soname) in list(places.items())[1:]:
         assert run_call(run_python, WHICH, **options) == [str(folder / soname)], name
         (folder / soname).unlink()
+
+
+def test_paths_that_are_not_utf8(run_python: Any, tmp_path: Path, package: Package, hip_library: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    shutil.copytree(package.root, f"{folder}/fake_kernels")
+    library = shutil.copy(hip_library, folder)
+    script = f"import sys; sys.path.insert(0, {folder!r})\n{ADD}print(ascii(m.__file__) == ascii({folder!r} + '/fake_kernels/table.py'))\n"
+    assert run_call(run_python, script + "m.vector_add(a, a, a)\n", hip=None, FLYDSL_BUILD_HIP_LIBRARY=library) == ["True"]
 
 
 @pytest.mark.parametrize(

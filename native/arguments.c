@@ -174,6 +174,18 @@ static enum fdr_code check_pointer(const struct check *check, uintptr_t address)
   return FDR_OK;
 }
 
+static enum fdr_code refuse_no_data(const struct check *check) { // torch's FakeTensor, for one
+  return wrong(check, FDR_VALUE, "it has no data");
+}
+
+static bool is_empty(const struct fdr_dltensor *tensor) {
+  bool empty = false;
+  for (int d = 0; d < tensor->rank; d++) {
+    empty |= tensor->shape[d] == 0;
+  }
+  return empty;
+}
+
 static bool reaches_within_32_bits(const struct fdr_dltensor *tensor) {
   int64_t last = 0, reach; // the offset of the last element from the first
   for (int d = 0; d < tensor->rank; d++) {
@@ -197,7 +209,7 @@ static enum fdr_code check_tensor(const struct check *check) {
     return wrong(check, FDR_VALUE, "it is read-only, and the launcher writes it");
   }
   if (argument->kind == FDR_POINTER) {
-    return check_pointer(check, address_of(tensor));
+    return tensor->data || is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
   }
   if (tensor->rank != argument->rank) {
     return wrong(check, FDR_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
@@ -241,8 +253,8 @@ static enum fdr_code check_tensor(const struct check *check) {
         "the last element is more than 2^31 - 1 elements from the first, and the kernel was compiled for 32-bit "
         "strides");
   }
-  if (!tensor->data) { // torch's FakeTensor, for one
-    return wrong(check, FDR_VALUE, "it has no data");
+  if (!tensor->data) {
+    return refuse_no_data(check);
   }
   return check_pointer(check, address_of(tensor));
 }

@@ -4,7 +4,6 @@
 #include "python_binding.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static struct {
@@ -196,6 +195,19 @@ static int is_jax(PyTypeObject *type) {
   return found;
 }
 
+// numpy's scalars have a buffer and an array interface, of memory that is only as old as the value.
+static int is_numpy_scalar(PyTypeObject *type) {
+  PyObject *name = PyUnicode_FromString("numpy");
+  PyObject *numpy = name ? PyImport_GetModule(name) : NULL;
+  PyObject *generic = numpy ? PyObject_GetAttrString(numpy, "generic") : NULL;
+  int found = generic && PyType_Check(generic) && PyType_IsSubtype(type, (PyTypeObject *)generic);
+  Py_XDECREF(generic);
+  Py_XDECREF(numpy);
+  Py_XDECREF(name);
+  PyErr_Clear();
+  return found;
+}
+
 static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry *entry) {
   if (find_exchange(type, entry) < 0) {
     return -1;
@@ -213,6 +225,9 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
     return -1;
   }
   bool array = found;
+  if (array && is_numpy_scalar(type)) {
+    return 0;
+  }
   if ((found = has_attribute(type, names.dlpack)) < 0) {
     return -1;
   }
@@ -232,21 +247,23 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
   return 0;
 }
 
-static struct route_entry *route_of(PyObject *object) {
+// A copy, because what runs when a type is forgotten may make calls of its own, and take the place.
+static int route_of(PyObject *object, struct route_entry *entry) {
   PyTypeObject *type = Py_TYPE(object);
   struct route_entry *slot = route_slot(type);
   if (slot->type == type) {
-    return slot;
+    *entry = *slot;
+    return 0;
   }
-  struct route_entry fresh = {.type = type};
-  if (choose_route(object, type, &fresh) < 0) {
-    return NULL;
+  *entry = (struct route_entry){.type = type};
+  if (choose_route(object, type, entry) < 0) {
+    return -1;
   }
   PyTypeObject *old = slot->type;
   Py_INCREF((PyObject *)type);
-  *slot = fresh;
+  *slot = *entry;
   Py_XDECREF((PyObject *)old);
-  return slot;
+  return 0;
 }
 
 // ---- DLPack ---------------------------------------------------------------------------------------------------------
@@ -529,7 +546,7 @@ static const struct {
     {"float8_e8m0fnu", FDR_DL_FLOAT8_E8M0FNU, 8},
 };
 
-static int dtype_from_name(PyObject *object, const char *typestr, struct fdr_dltensor *tensor) {
+static int dtype_from_name(PyObject *object, const char *typestr, size_t size, struct fdr_dltensor *tensor) {
   PyObject *dtype = optional_attribute(object, names.dtype);
   PyObject *name = dtype ? optional_attribute(dtype, names.name) : NULL;
   Py_XDECREF(dtype);
@@ -544,7 +561,7 @@ static int dtype_from_name(PyObject *object, const char *typestr, struct fdr_dlt
   int result = -1;
   const char *text = PyBytes_AsString(bytes);
   for (size_t i = 0; i < sizeof extension_dtypes / sizeof *extension_dtypes; i++) {
-    if (!strcmp(text, extension_dtypes[i].name)) {
+    if (!strcmp(text, extension_dtypes[i].name) && extension_dtypes[i].bits == 8 * size) {
       tensor->code = extension_dtypes[i].code;
       tensor->bits = extension_dtypes[i].bits;
       tensor->lanes = 1;
@@ -552,7 +569,7 @@ static int dtype_from_name(PyObject *object, const char *typestr, struct fdr_dlt
     }
   }
   if (result) {
-    PyErr_Format(PyExc_TypeError, "its dtype %s is no dtype of a kernel", text);
+    PyErr_Format(PyExc_TypeError, "its dtype %s of typestr '%s' is no dtype of a kernel", text, typestr);
   }
   Py_DECREF(bytes);
   return result;
@@ -577,7 +594,9 @@ static int read_integers(PyObject *tuple, int64_t *out) {
   return (int)count;
 }
 
+// '<f4': byte order, kind, bytes.
 static int read_typestr(PyObject *object, PyObject *typestr, struct fdr_dltensor *tensor, size_t *bytes) {
+  static const char *const sizes[] = {"1", "2", "4", "8", "16"};
   PyObject *encoded = PyUnicode_Check(typestr) ? PyUnicode_AsUTF8String(typestr) : NULL;
   if (!encoded) {
     if (!PyErr_Occurred()) {
@@ -585,53 +604,54 @@ static int read_typestr(PyObject *object, PyObject *typestr, struct fdr_dltensor
     }
     return -1;
   }
-  char order = 0, kind = 0;
-  unsigned size = 0;
-  int result = -1;
   const char *text = PyBytes_AsString(encoded);
-  if (sscanf(text, "%c%c%u", &order, &kind, &size) != 3 || !size || (size & (size - 1))) {
-    PyErr_Format(PyExc_TypeError, "its array interface has the typestr '%s'", text);
-  } else if (order == '>' && size > 1) {
-    refuse_byte_order(text);
-  } else {
-    *bytes = size;
-    result = 0;
-    if (!dtype_from_kind(kind, size, tensor)) {
-      result = dtype_from_name(object, text, tensor);
+  *bytes = 0;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes && strlen(text) > 2 && strchr("<>|=", *text); i++) {
+    if (!strcmp(text + 2, sizes[i])) {
+      *bytes = (size_t)1 << i;
     }
+  }
+  int result = -1;
+  if (!*bytes) {
+    PyErr_Format(PyExc_TypeError, "its array interface has the typestr '%s'", text);
+  } else if (*text == '>' && *bytes > 1) {
+    refuse_byte_order(text);
+  } else if (dtype_from_kind(text[1], *bytes, tensor)) {
+    result = 0;
+  } else {
+    result = dtype_from_name(object, text, *bytes, tensor);
   }
   Py_DECREF(encoded);
   return result;
 }
 
-static int read_interface(PyObject *object, PyObject *interface, int32_t device_type, struct tensor_view *view) {
+struct interface_items {
+  PyObject *data, *shape, *strides, *typestr, *mask;
+};
+
+static int read_interface_items(PyObject *object, const struct interface_items *items, int32_t device_type,
+                                struct tensor_view *view) {
   struct fdr_dltensor *tensor = &view->tensor;
-  if (!PyDict_Check(interface)) {
-    PyErr_SetString(PyExc_TypeError, "its array interface is not a dict");
+  PyObject *data = items->data;
+  if (!data || !items->shape || !items->typestr || !PyTuple_Check(data) || PyTuple_Size(data) < 1) {
+    PyErr_SetString(PyExc_TypeError, "its array interface lacks data, shape or typestr");
     return -1;
   }
-  PyObject *data = PyDict_GetItemWithError(interface, names.data);
-  PyObject *shape = PyDict_GetItemWithError(interface, names.shape);
-  PyObject *strides = PyDict_GetItemWithError(interface, names.strides);
-  PyObject *typestr = PyDict_GetItemWithError(interface, names.typestr);
-  if (!data || !shape || !typestr || !PyTuple_Check(data) || PyTuple_Size(data) < 1) {
-    if (!PyErr_Occurred()) {
-      PyErr_SetString(PyExc_TypeError, "its array interface lacks data, shape or typestr");
-    }
-    return -1;
-  }
-  PyObject *mask = PyDict_GetItemWithError(interface, names.mask);
-  if (mask && mask != Py_None) {
+  if (items->mask && items->mask != Py_None) {
     PyErr_SetString(PyExc_TypeError, "its array interface has a mask, which a kernel does not see");
     return -1;
   }
   size_t bytes;
-  if (read_typestr(object, typestr, tensor, &bytes) < 0 || (tensor->rank = read_integers(shape, view->dims)) < 0) {
+  if (read_typestr(object, items->typestr, tensor, &bytes) < 0 ||
+      (tensor->rank = read_integers(items->shape, view->dims)) < 0) {
     return -1;
   }
   tensor->data = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
+  if (!tensor->data && PyErr_Occurred()) {
+    return -1;
+  }
   int read_only = PyTuple_Size(data) > 1 ? PyObject_IsTrue(PyTuple_GetItem(data, 1)) : 0;
-  if ((!tensor->data && PyErr_Occurred()) || read_only < 0) {
+  if (read_only < 0) {
     return -1;
   }
   mark_read_only(tensor, read_only);
@@ -640,46 +660,95 @@ static int read_interface(PyObject *object, PyObject *interface, int32_t device_
   tensor->byte_offset = 0;
   tensor->shape = view->dims;
   tensor->strides = NULL;
-  if (!strides || strides == Py_None) {
+  if (!items->strides || items->strides == Py_None) {
     return complete_strides(view);
   }
   tensor->strides = view->dims + FDR_MAX_RANK;
-  int count = read_integers(strides, tensor->strides);
+  int count = read_integers(items->strides, tensor->strides);
   if (count >= 0 && count != tensor->rank) {
     PyErr_SetString(PyExc_TypeError, "its array interface has shape and strides of different lengths");
   }
   return count == tensor->rank ? strides_from_bytes(view, bytes) : -1;
 }
 
-int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
-  view->keep = NULL;
-  struct route_entry *entry = route_of(object);
-  if (!entry) {
+static int read_interface(PyObject *object, PyObject *interface, int32_t device_type, struct tensor_view *view) {
+  if (!PyDict_Check(interface)) {
+    PyErr_SetString(PyExc_TypeError, "its array interface is not a dict");
     return -1;
   }
-  switch (entry->route) {
+  struct interface_items items = {0};
+  const struct {
+    PyObject **where, *name;
+  } wanted[] = {
+      {&items.data, names.data},       {&items.shape, names.shape}, {&items.strides, names.strides},
+      {&items.typestr, names.typestr}, {&items.mask, names.mask},
+  };
+  const size_t count = sizeof wanted / sizeof *wanted;
+  int result = 0;
+  for (size_t i = 0; !result && i < count; i++) {
+    // A reference, because an `__index__` among the items may change the dict.
+    *wanted[i].where = PyDict_GetItemWithError(interface, wanted[i].name);
+    Py_XINCREF(*wanted[i].where);
+    result = !*wanted[i].where && PyErr_Occurred() ? -1 : 0;
+  }
+  if (!result) {
+    result = read_interface_items(object, &items, device_type, view);
+  }
+  for (size_t i = 0; i < count; i++) {
+    Py_XDECREF(*wanted[i].where);
+  }
+  return result;
+}
+
+static int read_cuda_array(PyObject *object, struct tensor_view *view) {
+  PyObject *interface = PyObject_GetAttr(object, names.cuda_array_interface);
+  if (!interface) {
+    return -1;
+  }
+  // The interface does not name its device; the driver finds an address of another one by itself.
+  int result = read_interface(object, interface, FDR_DL_CUDA_MANAGED, view);
+  view->keep = interface;
+  return result;
+}
+
+// Of objects whose type has no protocol, some have one of their own: a namespace, a proxy of a tensor.
+static int read_instance(PyObject *object, struct tensor_view *view) {
+  PyObject *const protocols[] = {names.dlpack, names.cuda_array_interface};
+  for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
+    PyObject *found = optional_attribute(object, protocols[i]);
+    bool present = found && found != Py_None;
+    Py_XDECREF(found);
+    if (present) {
+      return protocols[i] == names.dlpack ? read_dlpack(object, view, false) : read_cuda_array(object, view);
+    }
+    if (PyErr_Occurred()) {
+      return -1;
+    }
+  }
+  return 1;
+}
+
+int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
+  view->keep = NULL;
+  struct route_entry entry;
+  if (route_of(object, &entry) < 0) {
+    return -1;
+  }
+  switch (entry.route) {
   case ROUTE_EXCHANGE:
-    return entry->to_dltensor(object, &view->tensor) ? -1 : complete_strides(view);
+    return entry.to_dltensor(object, &view->tensor) ? -1 : complete_strides(view);
   case ROUTE_NUMPY:
     return read_numpy(object, view);
   case ROUTE_BUFFER:
     return read_buffer(object, view);
   case ROUTE_DLPACK:
-    return read_dlpack(object, view, entry->waits);
-  case ROUTE_CUDA_ARRAY: {
-    PyObject *interface = PyObject_GetAttr(object, names.cuda_array_interface);
-    if (!interface) {
-      return -1;
-    }
-    // The interface does not name its device; the driver finds an address of another one by itself.
-    int result = read_interface(object, interface, FDR_DL_CUDA_MANAGED, view);
-    view->keep = interface;
-    return result;
-  }
+    return read_dlpack(object, view, entry.waits);
+  case ROUTE_CUDA_ARRAY:
+    return read_cuda_array(object, view);
   case ROUTE_NONE:
     break;
   }
-  return 1;
+  return read_instance(object, view);
 }
 
 static int address_from_integer(PyObject *object, uint64_t *address) {
@@ -735,7 +804,7 @@ int read_pointer(PyObject *object, struct tensor_view *view) {
   }
   PyObject *method = optional_attribute(object, names.data_ptr);
   if (!method) {
-    return PyErr_Occurred() ? -1 : 1;
+    return PyErr_Occurred() ? -1 : PyIndex_Check(object) ? read_address(object, view) : 1;
   }
   PyObject *number = PyObject_Call(method, names.empty, NULL);
   Py_DECREF(method);

@@ -32,7 +32,10 @@ static const struct launcher_table *make_table(LauncherObject *self) {
     blame_manifest(self);
   }
   Py_XDECREF(description);
-  if (table && self->table) { // another thread was faster, while this one ran Python code
+  if (!table) {
+    return NULL;
+  }
+  if (self->table) { // another thread was faster, while this one ran Python code
     free_table(table);
   } else {
     self->table = table;
@@ -230,6 +233,55 @@ static enum outcome refuse_kind(const struct fdr_argument *argument, PyObject *o
   return MISFIT;
 }
 
+// The text of an exception, whose own code may fail: then, the name of its type.
+static PyObject *text_of(PyObject *exception) {
+  PyObject *text = PyObject_Str(exception);
+  if (!text && PyErr_ExceptionMatches(PyExc_Exception)) {
+    PyErr_Clear();
+    text = PyObject_GetAttrString((PyObject *)Py_TYPE(exception), "__name__");
+  }
+  return text;
+}
+
+// Raises the exception that is set as one of `type` which names the argument. Of Python code, it is the cause.
+static void restate(const struct call *call, const struct fdr_argument *argument, PyObject *type) {
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);
+  PyErr_NormalizeException(&kind, &value, &trace);
+  PyObject *text = value ? text_of(value) : NULL;
+  if (text) {
+    PyErr_Format(type, "%s(): argument %s must be %s: %U", call->self->name_text, argument->label, argument->expected,
+                 text);
+  }
+  Py_XDECREF(text);
+  if (trace && PyErr_Occurred()) {
+    PyObject *new_kind, *new_value, *new_trace;
+    PyException_SetTraceback(value, trace);
+    PyErr_Fetch(&new_kind, &new_value, &new_trace);
+    PyErr_NormalizeException(&new_kind, &new_value, &new_trace);
+    Py_INCREF(value);
+    PyException_SetCause(new_value, value);
+    PyErr_Restore(new_kind, new_value, new_trace);
+  }
+  Py_XDECREF(kind);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+}
+
+// An exception of another type stays what it is, but its traceback names the argument.
+static void add_note(const struct call *call, const struct fdr_argument *argument) {
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);
+  PyErr_NormalizeException(&kind, &value, &trace);
+  PyObject *note =
+      PyUnicode_FromFormat("%s(): argument %s must be %s", call->self->name_text, argument->label, argument->expected);
+  PyObject *result = note ? PyObject_CallMethod(value, "add_note", "O", note) : NULL;
+  Py_XDECREF(result);
+  Py_XDECREF(note);
+  PyErr_Clear();
+  PyErr_Restore(kind, value, trace);
+}
+
 // Says of which argument an exception speaks that came from reading it.
 static enum outcome refuse_unreadable(const struct call *call, const struct fdr_argument *argument, PyObject *object,
                                       int result) {
@@ -242,13 +294,10 @@ static enum outcome refuse_unreadable(const struct call *call, const struct fdr_
                    : PyErr_ExceptionMatches(PyExc_TypeError)     ? PyExc_TypeError
                                                                  : NULL;
   if (ours) {
-    PyObject *kind, *value, *trace;
-    PyErr_Fetch(&kind, &value, &trace);
-    PyErr_Format(ours, "%s(): argument %s must be %s: %S", call->self->name_text, argument->label, argument->expected,
-                 value ? value : Py_None);
-    Py_XDECREF(kind);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
+    restate(call, argument, ours);
+  } else if (PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_RecursionError) &&
+             !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+    add_note(call, argument);
   }
   return RAISED;
 }
@@ -718,6 +767,7 @@ PyObject *call_vectorcall(PyObject *self, PyObject *args, PyObject *keywords) {
   PyObject **all = PyMem_Calloc((size_t)(count + keyword_count + 1), sizeof *all);
   PyObject *names = keyword_count ? PyTuple_New(keyword_count) : NULL;
   PyObject *result = NULL;
+  bool only_strings = true;
   if (!all || (keyword_count && !names)) {
     PyErr_NoMemory();
   } else {
@@ -727,12 +777,17 @@ PyObject *call_vectorcall(PyObject *self, PyObject *args, PyObject *keywords) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
     for (Py_ssize_t k = 0; keyword_count && PyDict_Next(keywords, &position, &key, &value); k++) {
+      only_strings &= PyUnicode_Check(key);
       Py_INCREF(key);
       PyTuple_SetItem(names, k, key);
       all[count + k] = value;
     }
-    // Both types that use it have the function at this place.
-    result = ((LauncherObject *)self)->vectorcall(self, all, (size_t)count, names);
+    if (only_strings) {
+      // Both types that use it have the function at this place.
+      result = ((LauncherObject *)self)->vectorcall(self, all, (size_t)count, names);
+    } else {
+      PyErr_SetString(PyExc_TypeError, "keywords must be strings");
+    }
   }
   Py_XDECREF(names);
   PyMem_Free(all);

@@ -38,16 +38,18 @@ static const struct fdr_driver *need_driver(void) {
 
 static PyObject *open_driver(PyObject *self, PyObject *args) {
   (void)self;
-  const char *path;
+  PyObject *path; // bytes: a path need not be UTF-8
   int mapped;
-  if (!PyArg_ParseTuple(args, "sp", &path, &mapped)) {
+  if (!PyArg_ParseTuple(args, "O&p", PyUnicode_FSConverter, &path, &mapped)) {
     return NULL;
   }
+  const char *text = PyBytes_AsString(path);
   const struct fdr_driver *driver = NULL;
   enum fdr_code code;
   Py_BEGIN_ALLOW_THREADS;
-  code = fdr_open_hip(path, mapped, &driver);
+  code = fdr_open_hip(text, mapped, &driver);
   Py_END_ALLOW_THREADS;
+  Py_DECREF(path);
   if (code) {
     return failed();
   }
@@ -232,17 +234,17 @@ static PyObject *stream_is_capturing(PyObject *self, PyObject *args) {
 
 static PyObject *open_library(PyObject *self, PyObject *args) {
   (void)self;
-  const char *path;
-  if (!PyArg_ParseTuple(args, "s", &path)) {
+  PyObject *path;
+  if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) {
     return NULL;
   }
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(PyBytes_AsString(path), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *why = dlerror();
-    fdr_fail(FDR_DRIVER, "%s", why ? why : path);
-    return failed();
+    fdr_fail(FDR_DRIVER, "%s", why ? why : PyBytes_AsString(path));
   }
-  return PyLong_FromVoidPtr(library);
+  Py_DECREF(path);
+  return library ? PyLong_FromVoidPtr(library) : failed();
 }
 
 static PyObject *library_symbol(PyObject *self, PyObject *args) {

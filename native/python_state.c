@@ -130,6 +130,16 @@ static PyObject *module_publish(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+// The table stays, as after a fork: a thread may be launching with it.
+static PyObject *module_withdraw(PyObject *object, PyObject *argument) {
+  int device = read_device(argument);
+  if (device < 0) {
+    return NULL;
+  }
+  atomic_store_explicit(&((ModuleObject *)object)->loaded[device], NULL, memory_order_release);
+  Py_RETURN_NONE;
+}
+
 static PyObject *module_is_loaded(PyObject *object, PyObject *argument) {
   int device = read_device(argument);
   if (device < 0) {
@@ -144,6 +154,8 @@ static PyMethodDef module_methods[] = {
     {"publish", module_publish, METH_VARARGS,
      "publish(device, target, entries)\n\nMake a loaded module callable. An entry, by the position of the "
      "specialization: None, or (function, ((kernel, symbol, max_workgroup, block), ...))."},
+    {"withdraw", module_withdraw, METH_O,
+     "withdraw(device)\n\nMake a loaded module one that the next call has to load."},
     {"is_loaded", module_is_loaded, METH_O, "is_loaded(device)\n\nSay whether this process has it on the device."},
     {NULL, NULL, 0, NULL},
 };

@@ -16,7 +16,7 @@ from .errors import (
     NoDeviceError,
     UnsupportedTargetError,
 )
-from .launcher import complete_type
+from .launcher import Specialization, complete_type
 from .module import Capability, ModuleHandle, join_path, write_global
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "LoadError",
     "ModuleHandle",
     "NoDeviceError",
+    "Specialization",
     "UnsupportedTargetError",
     "attach",
     "write_global",

@@ -7,14 +7,18 @@ e_flags).
 
 from __future__ import annotations
 
+import os
+from stat import S_ISREG
+
 from .errors import CorruptFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from io import BufferedReader
     from typing import Any
 
-__all__ = ["bundle_entries", "choose_target", "flags_fit", "map_code_object", "parse_target"]
+__all__ = ["bundle_entries", "choose_target", "flags_fit", "map_code_object", "open_file", "parse_target"]
 
 _MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _ID_PREFIX = "hipv4-amdgcn-amd-amdhsa--"
@@ -146,6 +150,23 @@ def _check_elf(image: memoryview, facts: Mapping[str, Any], target: str, file: s
         raise CorruptFileError(file, f"entry {target} is code of another processor: its e_flags are {e_flags:#x}")
 
 
+def open_file(file: str) -> BufferedReader:
+    """Open a file of the package. To open a pipe would wait for who writes to it, and a device may never end.
+
+    Raises
+    ------
+    CorruptFileError
+        If it is no regular file.
+    OSError
+        If it cannot be opened.
+    """
+    stream = open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))  # noqa: SIM115 - the caller closes it
+    if not S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise CorruptFileError(file, "it is no regular file")
+    return stream
+
+
 def map_code_object(file: str, target: str, facts: Mapping[str, Any]) -> memoryview:
     """Map one code object of a bundle, and nothing else of the file.
 
@@ -167,7 +188,7 @@ def map_code_object(file: str, target: str, facts: Mapping[str, Any]) -> memoryv
     from mmap import ACCESS_READ, mmap
 
     try:
-        with open(file, "rb") as bundle:
+        with open_file(file) as bundle:
             header = bundle.read(_HEADER_LIMIT)
             file_size = bundle.seek(0, 2)
             entries = bundle_entries(header, file_size, file)

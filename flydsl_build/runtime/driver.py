@@ -7,14 +7,15 @@ import os
 import sys
 
 from . import _native
-from .errors import NoDeviceError
+from .errors import LoadError, NoDeviceError
 from .process import debug, driver_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
-__all__ = ["open_driver"]
+__all__ = ["ask_driver", "open_driver"]
 
 _NAME = "libamdhip64.so"
 _SONAMES = (f"{_NAME}.7", f"{_NAME}.6", f"{_NAME}.5", _NAME)
@@ -106,6 +107,15 @@ def open_driver() -> None:
                 return
         why = "no usable libamdhip64 was found"
         raise _no_device(why, trace)
+
+
+def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the native module; what the driver refuses is a LoadError."""
+    try:
+        return question(*arguments)
+    except _native.DriverError as error:
+        text, code, name = error.args
+        raise LoadError(text, code, name) from None
 
 
 def _no_device(why: str, trace: list[str]) -> NoDeviceError:

@@ -11,7 +11,16 @@ __all__ = [
     "LoadError",
     "NoDeviceError",
     "UnsupportedTargetError",
+    "text_of",
 ]
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of other people's code, which may itself fail: then, the name of its type."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a message is being made
+        return type(error).__name__
 
 
 class FlydslRuntimeError(RuntimeError):
@@ -52,7 +61,7 @@ class LoadError(_DriverCodeError):
 
 
 class InitError(LoadError):
-    """An init function failed; nothing of the module stays loaded, and a later call tries again."""
+    """An init function failed; nothing launches before a later call, or `load()`, has run it again with success."""
 
 
 class LaunchError(_DriverCodeError):

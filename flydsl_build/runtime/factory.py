@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from . import _native
 from .description import TYPE_NAMES, field_of, plain_value, returned_value, same_value
+from .driver import ask_driver
 from .errors import UnsupportedTargetError
 
 TYPE_CHECKING = False
@@ -77,7 +78,7 @@ def _values(factory: Factory, chosen: list[dict[str, Any]]) -> tuple[str | None,
         return None, first
     handle = factory.handle
     device = handle._device(None)  # noqa: SLF001
-    target = handle._choose(_native.target(device), device)  # noqa: SLF001
+    target = handle._choose(ask_driver(_native.target, device), device)  # noqa: SLF001
     if target not in by_target:
         msg = (
             f"{factory.__module__}.{factory.__qualname__} returns values that depend on the chip, and for these parameters it was "

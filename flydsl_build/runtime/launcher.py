@@ -145,8 +145,16 @@ def _reduce(launcher: Any) -> Any:
     return make_again, origin
 
 
+def _bound_signature(_: Any) -> Any:
+    from inspect import Signature
+
+    return Signature()
+
+
 def complete_type() -> None:
-    """Put the cold attributes on the native type."""
+    """Put the cold attributes on the native types."""
+    bound_type: Any = _native.Bound
+    bound_type.__signature__ = property(_bound_signature)
     launcher_type: Any = _native.Launcher
     launcher_type.__signature__ = property(_signature)
     launcher_type.__doc__ = property(_doc)

@@ -7,7 +7,7 @@ import os
 import sys
 
 from . import _native
-from .driver import open_driver
+from .driver import ask_driver, open_driver
 from .errors import (
     CorruptFileError,
     FlydslRuntimeError,
@@ -16,6 +16,7 @@ from .errors import (
     LoadError,
     NoDeviceError,
     UnsupportedTargetError,
+    text_of,
 )
 from .launcher import Factory
 from .process import debug, take_turn
@@ -104,13 +105,19 @@ class _CurrentDevice:
         self._device = device
 
     def __enter__(self) -> None:
-        self._before = _native.current_device()
+        self._before = ask_driver(_native.current_device)
         if self._before != self._device:
-            _native.set_device(self._device)
+            ask_driver(_native.set_device, self._device)
 
-    def __exit__(self, *_: object) -> None:
-        if _native.current_device() != self._before:
-            _native.set_device(self._before)
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if ask_driver(_native.current_device) != self._before:
+                ask_driver(_native.set_device, self._before)
+        except LoadError as error:
+            if kind is None:
+                raise
+            # The error on its way says more.
+            debug("%s", error)
 
 
 class ModuleHandle:
@@ -160,16 +167,19 @@ class ModuleHandle:
 
     @staticmethod
     def _read_checked(file: str, digest: str | None, whose: str) -> bytes:
-        from hashlib import sha256
+        from hashlib import file_digest
+
+        from .code_objects import open_file
 
         try:
-            with open(file, "rb") as stream:
-                data = stream.read()
+            with open_file(file) as stream:
+                # A piece at a time: what is not of the build can have any size.
+                if digest is not None and file_digest(stream, "sha256").hexdigest() != digest:
+                    raise CorruptFileError(file, f"its SHA-256 is not {whose}")
+                stream.seek(0)
+                return stream.read()
         except OSError as error:
             raise CorruptFileError(file, f"it cannot be read: {error.strerror or error}") from error
-        if digest is not None and sha256(data).hexdigest() != digest:
-            raise CorruptFileError(file, f"its SHA-256 is not {whose}")
-        return data
 
     def _path(self, name: str) -> str:
         return os.path.join(os.path.dirname(self._file), name)
@@ -240,7 +250,7 @@ class ModuleHandle:
         """Say whether the module is loaded on a device (the current one) in this process."""
         if not _native.is_open():
             return False
-        return bool(self._native.is_loaded(_native.current_device() if device is None else device))
+        return bool(self._native.is_loaded(ask_driver(_native.current_device) if device is None else device))
 
     def on_import(self) -> None:
         """Load the module on the current device if its mode is "import"; what a stub does last.
@@ -292,7 +302,13 @@ class ModuleHandle:
             )
 
     def reinitialize(self, device: int | None = None) -> None:
-        """Run the init functions again on what is loaded, or load it: for a runtime that was ended and started again."""
+        """Run the init functions again on what is loaded, or load it: for a runtime that was ended and started again.
+
+        Raises
+        ------
+        InitError
+            If an init function fails; the next call runs them again.
+        """
         chosen = self._device(device)
         if not self._native.is_loaded(chosen):
             self.load(chosen)
@@ -300,7 +316,11 @@ class ModuleHandle:
 
         def work() -> None:
             with _CurrentDevice(chosen):
-                self._initialize(self._units[_native.generation(), chosen], chosen)
+                try:
+                    self._initialize(self._units[_native.generation(), chosen], chosen)
+                except BaseException:
+                    self._native.withdraw(chosen)
+                    raise
 
         take_turn(self, chosen, self.name, lambda: False, work)
 
@@ -313,11 +333,11 @@ class ModuleHandle:
         result = Capability(self.archs)
         try:
             result.device = self._device(device)
-            result.target = _native.target(result.device)
+            result.target = ask_driver(_native.target, result.device)
             result.chosen = self._choose(result.target, result.device)
             result.supported = True
         except Exception as error:  # noqa: BLE001 - dispatch code must be able to ask on any machine
-            result.reason = str(error)
+            result.reason = text_of(error)
         return result
 
     @staticmethod
@@ -338,13 +358,17 @@ class ModuleHandle:
     def _device(device: int | None) -> int:
         open_driver()
         if device is None:
-            current: int = _native.current_device()
-            return current
-        count = _native.device_count()
-        if not 0 <= device < count:
-            msg = f"there is no device {device}; HIP has {count}"
+            return int(ask_driver(_native.current_device))
+        try:
+            number = int(device.__index__())
+        except (AttributeError, TypeError):
+            msg = f"a device is given by its number, got {device!r}"
+            raise TypeError(msg) from None
+        count = ask_driver(_native.device_count)
+        if not 0 <= number < count:
+            msg = f"there is no device {number}; HIP has {count}"
             raise LoadError(msg)
-        return device
+        return number
 
     def _choose(self, target: str, device: int) -> str:
         from .code_objects import choose_target, flags_fit
@@ -385,15 +409,18 @@ class ModuleHandle:
             raise CorruptFileError(self._file, f"{type(error).__name__}: {error}") from error
 
     def _load_units(self, device: int) -> None:
-        units: list[_Unit] = []
+        generation = _native.generation()
+        # There after a `reinitialize()` in which an init function failed.
+        kept = self._units.get((generation, device))
+        units = list(kept or ())
         with _CurrentDevice(device):
-            target = _native.target(device)
+            target = ask_driver(_native.target, device)
             chosen = self._choose(target, device)
             debug("%s: device %d is %s, using %s", self.name, device, target, chosen)
             try:
                 library = self._library()
                 values = self._axis_values()
-                for unit in self.manifest["units"]:
+                for unit in self.manifest["units"] if kept is None else ():
                     # Units that differ in an axis are alternatives.
                     if chosen in unit["code_objects"] and all(values[axis] == value for axis, value in unit["axes"].items()):
                         self._load_unit(unit, chosen, f"device {device} ({target})", units)
@@ -404,10 +431,12 @@ class ModuleHandle:
                 entries = tuple(self._entries(library, chosen, units))
                 self._initialize(units, device)
             except BaseException:
-                self._unload(units)
+                if kept is None:
+                    self._unload(units)
                 raise
-            _images.extend(unit.image for unit in units)
-            self._units[_native.generation(), device] = units
+            if kept is None:
+                _images.extend(unit.image for unit in units)
+                self._units[generation, device] = units
             self._native.publish(device, target, entries)
         debug("%s: loaded on device %d", self.name, device)
 
@@ -426,9 +455,9 @@ class ModuleHandle:
                 try:
                     value = _resolve(source)()
                 except Exception as error:
-                    msg = f"{self.name}: {source}, which selects the axis {name}, raised {type(error).__name__}: {error}"
+                    msg = f"{self.name}: {source}, which selects the axis {name}, raised {type(error).__name__}: {text_of(error)}"
                     raise LoadError(f"{msg}\n    -> {variable} names the value without it") from error
-            if value not in axis["values"]:
+            if not isinstance(value, str) or value not in axis["values"]:
                 msg = f"{self.name}: the axis {name} is {value!r} by {source}, and the wheel was built for {', '.join(axis['values'])}"
                 raise LoadError(f"{msg}\n    -> build it for this value too, or set {variable}")
             debug("%s: axis %s is %s by %s", self.name, name, value, source)
@@ -516,20 +545,22 @@ class ModuleHandle:
                     raise CorruptFileError(self._file, f"{specialization['name']}: {error!r}") from error
 
     def _initialize(self, units: list[_Unit], device: int) -> None:
+        generation = _native.generation()
         for unit in units:
             for name in unit.facts["init"]:
                 debug("%s: %s on device %d", self.name, name, device)
                 where = f"init function {name} of {self.name} on device {device}"
                 function = self._init_function(name)
                 try:
-                    result = function(unit.module)
+                    status = _status(function(unit.module))
                 except Exception as error:
-                    msg = f"{where} raised {type(error).__name__}: {error}"
+                    msg = f"{where} raised {type(error).__name__}: {text_of(error)}"
                     raise InitError(msg) from error
-                # Also numpy's integers and the like; True is no status.
-                status = result is not None and not isinstance(result, bool) and hasattr(result, "__index__") and result.__index__()
                 if status:
                     msg = f"{where} returned {status}"
+                    raise InitError(msg)
+                if generation != _native.generation():
+                    msg = f"{where} returned in a process that it had forked, in which the module is not loaded"
                     raise InitError(msg)
 
     def _init_function(self, name: str) -> Callable[[int], Any]:
@@ -541,8 +572,8 @@ class ModuleHandle:
             remedy = f'install it: pip install "{known}"' if known else f"install the distribution that has {missing}"
             msg = f"init function {name} of {self.name} needs the module {missing}, which is not installed\n    -> {remedy}"
             raise InitError(msg) from error
-        except (ImportError, AttributeError) as error:
-            msg = f"init function {name} of {self.name} cannot be imported: {type(error).__name__}: {error}"
+        except Exception as error:  # of the module's own code, too
+            msg = f"init function {name} of {self.name} cannot be imported: {type(error).__name__}: {text_of(error)}"
             raise InitError(msg) from error
 
     def _unload(self, units: list[_Unit]) -> None:
@@ -557,6 +588,16 @@ class ModuleHandle:
 def join_path(stub_file: str, manifest_file: str) -> str:
     """Return the manifest's absolute path."""
     return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(stub_file)), manifest_file))
+
+
+def _status(result: Any) -> int:
+    """Return what an init function returned if it is an integer, also one of numpy and the like; else 0. True is no status."""
+    if isinstance(result, bool) or not hasattr(result, "__index__"):
+        return 0
+    try:
+        return int(result.__index__())
+    except TypeError:  # arrays have the method, and are no integer
+        return 0
 
 
 def _resolve(reference: str) -> Callable[..., Any]:

@@ -128,7 +128,7 @@ def take_turn(module: object, device: int, name: str, done: Callable[[], bool], 
         # Before the lock, for which a signal can end the waiting; who waits for the turn looks again by itself.
         if taking and process.owner.get(turn) == me:
             process.owner.pop(turn, None)
-        if taking:
+        if taking and process is _process():  # not in a child that `work` has forked
             with condition:
                 condition.notify_all()
 

@@ -123,6 +123,7 @@ def test_as_an_object(table: Any) -> None:
     assert "cannot pickle" in refused(TypeError, copy.deepcopy, bound)
     import inspect
 
+    assert str(inspect.signature(bound)) == "()"
     assert str(inspect.signature(bound.update)) == "(**arguments)"
     assert str(inspect.signature(table.static.bind)) == "(*args, **kwargs)"
     assert bound.__call__() is None

@@ -151,6 +151,87 @@ def test_array_interfaces(broken: Any, hip: FakeHip) -> None:
     assert "typestr '|V4'" in text
 
 
+@pytest.mark.parametrize("typestr", ["<f4294967300", "<f4abc", "xf4", "<f 4", "<f+4", "<f04", "<f3", "<f"])
+def test_typestr(broken: Any, typestr: str) -> None:
+    text = refused(TypeError, broken.vector, interface((5,), None, typestr))
+    assert text.endswith(f"its array interface has the typestr '{typestr}'")
+
+
+def test_array_interface_that_is_changed_while_it_is_read(broken: Any, hip: FakeHip) -> None:
+    items: dict[str, Any] = {}
+
+    class Five:
+        def __index__(self) -> int:
+            items.clear()
+            return 5
+
+    class Array:
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            # Tuples that only the dict has.
+            items.update(shape=tuple([Five()]), strides=tuple([4]), typestr="<f" + str(4), data=tuple([0x1000, False]))  # noqa: C409
+            return items
+
+    for _ in range(100):
+        broken.vector(Array())
+        assert launched(hip)["args"][0] == struct.pack("<Q", 0x1000).hex()
+
+
+def test_protocols_of_one_object(broken: Any, hip: FakeHip) -> None:
+    line = f32(5)
+    one = interface((5,), None, "<f4").__cuda_array_interface__
+    broken.vector(SimpleNamespace(__cuda_array_interface__=one))
+    assert launched(hip)["args"][0] == struct.pack("<Q", 0x1000).hex()
+    capsule = {"__dlpack_device__": line.__dlpack_device__, "__dlpack__": line.__dlpack__}
+    broken.vector(SimpleNamespace(**capsule))
+    assert launched(hip)["args"][0] == struct.pack("<Q", line.ctypes.data).hex()
+    for none in (SimpleNamespace(), SimpleNamespace(__dlpack__=None)):
+        assert refused(TypeError, broken.vector, none).endswith("got a value of type SimpleNamespace")
+
+
+def test_scalars_of_numpy_are_no_memory(broken: Any, table: Any, hip: FakeHip) -> None:
+    table.at(np.uint64(0x1000))
+    assert launched(hip)["args"] == [struct.pack("<Q", 0x1000).hex()]
+    assert refused(TypeError, table.at, np.float32(1)) == "at(): argument p must be ptr<f32>@16, got a value of type float32"
+    assert refused(TypeError, broken.vector, np.float32(1)).endswith("got a value of type float32")
+
+
+def test_pointer_without_data(table: Any, hip: FakeHip) -> None:
+    array = interface((5,), None, "<f4")
+    array.__cuda_array_interface__["data"] = (0, False)
+    text = refused(ValueError, table.at, array)
+    assert text == "at(): argument p must be ptr<f32>@16, got f32[5 : 1]: it has no data"
+    array.__cuda_array_interface__["shape"] = (0,)
+    table.at(array)
+    assert launched(hip)["args"] == ["00" * 8]
+
+
+def test_exceptions_of_producers(broken: Any) -> None:
+    class WeirdError(ValueError):
+        def __str__(self) -> str:
+            raise KeyError
+
+    class Array:
+        def __dlpack__(self, **_: Any) -> Any:
+            raise WeirdError
+
+    with pytest.raises(ValueError, match=r"^vector\(\): argument A must be f32\[.*\]: WeirdError$") as caught:
+        broken.vector(Array())
+    assert isinstance(caught.value.__cause__, WeirdError)
+    assert caught.value.__cause__.__traceback__ is not None
+    with pytest.raises(TypeError, match="typestr") as caught_ours:
+        broken.vector(interface((5,), None, "|V4"))
+    assert caught_ours.value.__cause__ is None
+
+
+def test_keywords_that_are_no_strings(broken: Any, table: Any) -> None:
+    bound = table.scalar_i32.bind(1)
+    keywords: Any = {1: 2}
+    for call in (broken.vector, broken.vector.__call__, broken.vector.bind, bound, bound.__call__, bound.update):
+        with pytest.raises(TypeError, match=r"keywords must be strings$"):
+            call(**keywords)
+
+
 @pytest.mark.parametrize("device", [(), 5, None])
 def test_dlpack_device(broken: Any, device: Any) -> None:
     members = {"__dlpack_device__": lambda _: device, "__dlpack__": lambda _, **__: f32(5).__dlpack__()}

@@ -229,6 +229,88 @@ def test_init_that_fails(fresh: Any, hip: FakeHip, runtime: Any) -> None:
     assert len(hip.events("launch")) == 1
 
 
+class WeirdError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_init_results(fresh: Any, runtime: Any) -> None:
+    results: list[Any] = [np.int64(3), WeirdError(), np.zeros(2), True]
+
+    def init(_: int) -> Any:
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    module = fresh(init)
+    handle = module.__flydsl__
+    where = f"init function inits_{module.__name__.rpartition('.')[2]}:f0 of {module.__name__} on device 0"
+    assert refused(runtime.InitError, handle.load) == f"{where} returned 3"
+    assert refused(runtime.InitError, handle.load) == f"{where} raised WeirdError: WeirdError"
+    handle.load()  # an array is no status, though it has an `__index__`
+    handle.reinitialize()
+
+
+def test_reinitialize_that_fails(fresh: Any, hip: FakeHip, runtime: Any) -> None:
+    results = [0, -1, -2, 0]
+    module = fresh(lambda _: results.pop(0))
+    bound = module.one.bind(7)
+    bound()
+    where = f"init function inits_{module.__name__.rpartition('.')[2]}:f0 of {module.__name__} on device 0"
+    assert refused(runtime.InitError, module.__flydsl__.reinitialize) == f"{where} returned -1"
+    assert not module.__flydsl__.is_loaded()
+    assert refused(runtime.InitError, bound) == f"{where} returned -2"
+    bound()
+    module.one(8)
+    assert results == []
+    assert [event["event"] for event in hip.events("load", "unload", "launch")] == ["load", "launch", "launch", "launch"]
+
+
+def test_init_that_forks(package: Package, run_python: Callable[..., Any]) -> None:
+    (package.root.parent / "forking_init.py").write_text("import os\nchildren = []\ndef init(module): children.append(os.fork())\n")
+    package.write_module("forks_init", ONE, init=("forking_init:init",))
+    done = run_python(
+        "import os, fake_kernels.forks_init as m, forking_init\n"
+        "try: m.one(1); print('launched')\n"
+        "except m.__flydsl__.load.__globals__['InitError'] as error: print(error, m.__flydsl__.is_loaded())\n"
+        "if forking_init.children != [0]: os.waitpid(forking_init.children[0], 0)\n"
+    )
+    text = (
+        f"init function forking_init:init of {package.name}.forks_init on device 0 returned in a process that it had forked, "
+        "in which the module is not loaded"
+    )
+    assert (sorted(done.stdout.splitlines()), done.stderr) == ([f"{text} False", "launched"], "")
+
+
+@pytest.mark.parametrize(
+    ("entry", "skip", "text"),
+    [
+        ("hipGetDevice", 0, "the current device is unknown: hipErrorNotInitialized (HIP error 3)"),
+        ("hipSetDevice", 0, "device 2 cannot be made current: hipErrorNotInitialized (HIP error 3)"),
+        ("hipSetDevice", 1, "device 0 cannot be made current: hipErrorNotInitialized (HIP error 3)"),
+        ("hipGetDevicePropertiesR0600", 0, "the target of device 2 is unknown: hipErrorNotInitialized (HIP error 3)"),
+    ],
+)
+def test_driver_that_fails_while_loading(fresh: Any, hip: FakeHip, runtime: Any, entry: str, skip: int, text: str) -> None:
+    handle = fresh().__flydsl__
+    handle.is_supported()
+    hip.fail(entry, 3, skip)
+    with pytest.raises(runtime.LoadError) as caught:
+        handle.load(2)
+    assert (str(caught.value), caught.value.code, caught.value.name) == (text, 3, "hipErrorNotInitialized")
+    hip.fail("hipGetDevicePropertiesR0600", 3)
+    assert handle.capability(1).reason == "the target of device 1 is unknown: hipErrorNotInitialized (HIP error 3)"
+
+
+@pytest.mark.parametrize("device", ["cuda:1", 1.0, np.zeros(2)])
+def test_device_that_is_no_number(table: Any, device: Any) -> None:
+    text = f"a device is given by its number, got {device!r}"
+    for call in (table.__flydsl__.load, table.__flydsl__.reinitialize, table.vector_add.load):
+        assert refused(TypeError, call, device) == text
+    assert table.__flydsl__.capability(device).reason == text
+
+
 def test_init_that_launches(fresh: Any, hip: FakeHip, runtime: Any) -> None:
     other = fresh(suffix="_other")
     module = fresh(lambda _: other.one(5))
@@ -252,6 +334,17 @@ def test_init_that_is_missing(package: Package, hip: FakeHip, runtime: Any) -> N
     assert refused(runtime.InitError, module.one, 1) == (
         f"init function absent_module:f of {package.name}.missing_init needs the module absent_module, which is not installed\n"
         "    -> install the distribution that has absent_module"
+    )
+
+
+def test_init_whose_module_fails(package: Package, hip: FakeHip, runtime: Any) -> None:
+    del hip
+    (package.root.parent / "failing_init.py").write_text("import os\nos.environ['NOT_SET']\n")
+    package.write_module("fails_init", ONE, init=("failing_init:f",))
+    importlib.invalidate_caches()
+    module = importlib.import_module(f"{package.name}.fails_init")
+    assert refused(runtime.InitError, module.one, 1) == (
+        f"init function failing_init:f of {package.name}.fails_init cannot be imported: KeyError: 'NOT_SET'"
     )
 
 
@@ -439,6 +532,29 @@ def test_damaged(fresh: Any, runtime: Any, hip: FakeHip, file: str, damage: Any,
     assert text in message
     assert message.endswith("-> the installed file is damaged or was edited; reinstall the package")
     assert hip.events("launch") == []
+
+
+@pytest.mark.parametrize("file", ["manifest", "library", "bundle"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "zero", "full"])
+def test_what_is_no_file(fresh: Any, runtime: Any, file: str, kind: str) -> None:
+    module = fresh()
+    path = files(module)[file]
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)  # nobody ever opens its other end
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(f"/dev/{kind}")
+    try:
+        text = refused(runtime.CorruptFileError, module.one, 1)
+    finally:  # nobody who reads the folder should find it
+        if kind == "folder":
+            path.rmdir()
+        else:
+            path.unlink()
+    what = "it cannot be read: Is a directory" if kind == "folder" else "it is no regular file"
+    assert text == f"{path}: {what}\n    -> the installed file is damaged or was edited; reinstall the package"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,6 @@ from test_loading import on_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from fake_hip import FakeHip
 
@@ -275,6 +276,18 @@ def test_order_of_resolution(run_python: Any, tmp_path: Path, package: Package) 
     for name, (folder, soname) in list(places.items())[1:]:
         assert run_call(run_python, WHICH, **options) == [str(folder / soname)], name
         (folder / soname).unlink()
+
+
+def test_paths_that_are_not_utf8(run_python: Any, tmp_path: Path, native: Path, hip_library: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    made = Package(Path(folder), "strange_path", native)
+    made.write_module("m", [{"name": "f", "parameters": {"A": {}}, "specializations": [{"arguments": {"A": tensor("f32", ["?"])}}]}])
+    library = shutil.copy(hip_library, folder)
+    script = (
+        f"import sys; sys.path.insert(0, {folder!r})\nimport numpy as np, strange_path.m as m\n"
+        f"m.f(np.zeros(3, np.float32)); print(m.__file__ == {folder!r} + '/strange_path/m.py')\n"
+    )
+    assert run_call(run_python, script, hip=None, FLYDSL_BUILD_HIP_LIBRARY=library) == ["True"]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["import_reference", "relative_to_roots"]
+__all__ = ["import_reference", "passed_through", "relative_to_roots", "text_of"]
 
 
 def import_reference(reference: str) -> Any:
@@ -20,6 +21,19 @@ def import_reference(reference: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def passed_through(error: BaseException, roots: Sequence[str]) -> bool:
+    """Tell whether code in the author's folders was running when the error came."""
+    return any(relative_to_roots(frame.filename, roots) is not None for frame in traceback.extract_tb(error.__traceback__))
+
+
+def text_of(error: BaseException) -> str:
+    """Return the type and text of an error, of which the author may have written the text's code too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001 - an error without a text is still one
+        return type(error).__name__
 
 
 def relative_to_roots(path: str, roots: Sequence[str]) -> str | None:

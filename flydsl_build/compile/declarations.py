@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.compile.author_code import import_reference, relative_to_roots
+from flydsl_build.compile.author_code import import_reference, relative_to_roots, text_of
 from flydsl_build.compile.cache import python_digest
 from flydsl_build.compile.environment import put_on_path, worker_environment
 from flydsl_build.compile.recorder import Recorder
@@ -130,5 +130,5 @@ def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
             for frame in traceback.extract_tb(error.__traceback__)
             if (place := relative_to_roots(frame.filename, roots)) is not None
         ]
-        return {"fault": f"{reference} failed: {type(error).__name__}: {error}", "detail": "\n".join(frames)}
+        return {"fault": f"{reference} failed: {text_of(error)}", "detail": "\n".join(frames)}
     return {"pairs": pairs}

@@ -59,6 +59,7 @@ __all__ = [
     "make_argument",
     "mlir_context",
     "parameter_role",
+    "raw_value",
     "register_packaging_backend",
     "signature_of",
     "struct_class",
@@ -558,6 +559,11 @@ def type_of_name(name: str) -> Any:
         return _TYPES[name]
     msg = f'"{name}" is not the name of a FlyDSL type. {did_you_mean(name, list(_TYPES))}'
     raise ArgumentError(msg)
+
+
+def raw_value(value: Any) -> Any:
+    """Return the Python value in one of FlyDSL's scalars or streams, and anything else as it is."""
+    return value.value if issubclass(type(value), numeric.Numeric | Stream) else value
 
 
 def type_name(value: Any) -> str | None:

@@ -262,7 +262,15 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (MINIMAL + "params = { N = [] }", f"{WHERE}.params.N: the list is empty\n    -> write at least one value"),
         (MINIMAL + "params = { N = [1, 2, 1] }", f"{WHERE}.params.N[2]: the integer 1 stands in the list twice"),
         (MINIMAL + "params = { N = [[1], [1]] }", f"{WHERE}.params.N[1]: a value stands in the list twice"),
-        (MINIMAL + "params = { N = nan }", f"{WHERE}.params.N: found the number nan\n    -> write a finite number"),
+        (MINIMAL + "params = { N = [nan, -nan] }", f"{WHERE}.params.N[1]: the number nan stands in the list twice"),
+        (
+            MINIMAL + f"params = {{ N = {'[' * 18}{']' * 18} }}",
+            f"{WHERE}.params.N{'[0]' * 17}: lists and tables are nested more than 16 deep\n    -> write a flatter value",
+        ),
+        (
+            MINIMAL + f"args = {{ p = {'{ a = ' * 17}'f32'{' }' * 17} }}",
+            f"{WHERE}.args.p{'.a' * 16}: lists and tables are nested more than 16 deep\n    -> write a flatter value",
+        ),
         (
             MINIMAL + "params = { N = 2020-01-01 }",
             f"{WHERE}.params.N: found a date\n    -> write a string, number, boolean, or a list of these, or a table for a struct",

@@ -594,9 +594,10 @@ def _check_kernels(settings: Settings, reader: TableReader | None, faults: Fault
     """Record what is wrong with the kernels and targets together."""
     if not settings.kernels:
         # Tables that could not be read, or stand under a misspelt key, are faults already.
-        declared = reader is not None and reader.table.get("kernels")
+        declared = reader is not None and (reader.table.get("kernels") or "kernels-from" in reader.table)
         misspelt = any(fault.what in {"unknown key", "unknown table"} for fault in faults.faults)
-        if not declared and not settings.allow_empty and not misspelt:
+        faulty = reader is None and faults.faults
+        if not declared and not settings.allow_empty and not misspelt and not faulty:
             faults.add(
                 f"{_TABLE}.kernels",
                 "no kernels are declared",

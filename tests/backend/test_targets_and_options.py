@@ -192,6 +192,30 @@ FAULTS = {
         "def kernels():\n    return {'tiny_kernels.negate:negate': {'arg': {'X': 'f32[L]'}}}\n",
         ['tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".arg: unknown key', 'Did you mean "args"?'],
     ),
+    "declarations are not of TOML's kinds": (
+        (
+            "from pathlib import Path\n\ndef kernels():\n    loop = {}\n    loop['a'] = loop\n"
+            "    yield 'tiny_kernels.negate:negate', {'constexpr': {'tile': [1, {'a': Path()}]}, 'options': {3: {1, 2}}}\n    yield loop\n"
+        ),
+        [
+            (
+                "configuration failed: 3 faults:\n"
+                '  1. tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".constexpr.tile[1].a: found a PosixPath\n'
+                "    -> yield what TOML has: strings, numbers, booleans, lists and tables; numpy's values have `item()` and `tolist()`\n"
+                '  2. tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".options.3: found a set\n'
+            ),
+            f"  3. tiny_kernels.declarations:kernels[1]{'.a' * 51}: lists and tables are nested more than 50 deep\n",
+        ],
+    ),
+    "declarations without end": (
+        "import itertools\n\ndef kernels():\n    return ((f'm:f{n}', {}) for n in itertools.count())\n",
+        ["tiny_kernels.declarations:kernels yields more than 10,000 kernels\n    -> correct the function\n"],
+    ),
+    "declarations call themselves": (
+        "def kernels():\n    return kernels()\n",
+        ["| tiny_kernels/declarations.py:2: return kernels() (9"],
+    ),
+    "declarations are nowhere": ("", ["module 'tiny_kernels.declarations' has no attribute 'kernels'\n    -> correct the function\n"]),
     "declarations are no table": ("def kernels():\n    return 3\n", ["returned int, not a dict and not (key, table) pairs"]),
 }
 

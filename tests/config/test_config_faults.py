@@ -463,6 +463,15 @@ def test_declarations_in_python(declarations: object, message: str, tmp_path: Pa
     assert str(caught.value) == message
 
 
+def test_faulty_declarations_are_not_missing(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f'[{T}]\nkernels-from = "d:kernels"\n', encoding="utf-8")
+    settings = read_settings(tmp_path, None, {})
+    with pytest.raises(ConfigError) as caught:
+        extend_with_declarations(settings, [1])
+    assert str(caught.value) == 'd:kernels[0]: found the integer 1\n    -> yield a pair ("module:attribute", table)'
+    assert fault(tmp_path, f'[{T}]\nkernels-from = "d:k:s"\n').startswith(f'{T}.kernels-from: "d:k:s" has more than one colon\n')
+
+
 def test_no_kernels_from_python_either(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(f'[{T}]\nkernels-from = "d:kernels"\n', encoding="utf-8")
     settings = read_settings(tmp_path, None, {})

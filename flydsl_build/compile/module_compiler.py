@@ -638,12 +638,30 @@ def _join(faults: list[Fault]) -> Fault:
     return Fault(where=faults[0].where, what=f"{len(faults)} arguments do not fit", fix="correct each of them", detail="\n".join(lines))
 
 
+def _check_llvm_options(options: CompileOptions, where: str) -> None:
+    """Refuse LLVM options that this LLVM does not have, or that do not take the declared value."""
+    faults = []
+    for name, value in options.llvm_options:
+        try:
+            with flydsl_adapter.llvm_options({name: value}):
+                pass
+        except RuntimeError as error:
+            what = f"options.llvm-options.{name}: LLVM {_llvm_version()} does not take it: {error}"
+            faults.append(Fault(where=where, what=what, fix="correct the name, or write a value of its type: true, 3 or text"))
+        except (TypeError, OverflowError):
+            what = f"options.llvm-options.{name}: {value} is out of range"
+            faults.append(Fault(where=where, what=what, fix="write an integer of 32 bits"))
+    if faults:
+        raise _FaultError(*faults)
+
+
 def _trace(
     resolved: factories.Resolved, specialization: Specialization, job: Job, settings: WorkerSettings, resolver: ExternResolver
 ) -> _Traced:
     started = time.perf_counter()
     use = ExternUse()
     options = specialization.options.for_target(job.target)
+    _check_llvm_options(options, _place(specialization, job.target))
     binding = _bind(resolved.launcher, specialization, job.target)
     factory_parameters: tuple[ParameterInfo, ...] = ()
     if resolved.signature is not None:

@@ -439,6 +439,8 @@ def _llvm_options(reader: TableReader) -> tuple[tuple[str, bool | int | str], ..
             table.reject(name, "the name has its dashes", f'write "{name.lstrip("-")}"')
         elif not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             table.reject(name, "not the name of an LLVM option")
+        elif re.match(r"help|version$|print-(all-)?options$", name):
+            table.reject(name, "LLVM prints something for this option and ends the process", "remove it")
         elif not isinstance(value, bool | int | str):
             table.reject(name, f"found {describe(value)}", "write a boolean, an integer or a string")
         else:

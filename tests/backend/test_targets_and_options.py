@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,13 +238,20 @@ def test_faults_of_declarations(case: str, build: Callable[..., Build]) -> None:
 
 
 def test_unknown_llvm_option(build: Callable[..., Build]) -> None:
-    done = build(
-        {
-            "pyproject.toml": PYPROJECT + "options = { llvm-options = { no-such-option = true } }\n",
-            "tiny_kernels/__init__.py": "",
-            "tiny_kernels/negate.py": NEGATE,
-        }
-    )
+    options = "options = { llvm-options = { no-such-option = true, amdgpu-early-inline-all = 'maybe', inline-threshold = 99999999999 } }\n"
+    done = build({"pyproject.toml": PYPROJECT + options, "tiny_kernels/__init__.py": "", "tiny_kernels/negate.py": NEGATE})
     assert done.status == 1
-    assert "no-such-option" in done.output
     assert "Traceback" not in done.output
+    text = done.output.replace(re.findall(r"LLVM (\d\S+) does", done.output)[0], "24")
+    for words in (
+        (
+            "options.llvm-options.no-such-option: LLVM 24 does not take it: Unknown LLVM option: no-such-option\n"
+            "    -> correct the name, or write a value of its type: true, 3 or text\n"
+        ),
+        (
+            "options.llvm-options.amdgpu-early-inline-all: LLVM 24 does not take it: "
+            "LLVM option 'amdgpu-early-inline-all' is not a string option\n"
+        ),
+        "options.llvm-options.inline-threshold: 99999999999 is out of range\n    -> write an integer of 32 bits\n",
+    ):
+        assert words in text

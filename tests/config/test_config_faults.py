@@ -262,6 +262,10 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (MINIMAL + "params = { N = [] }", f"{WHERE}.params.N: the list is empty\n    -> write at least one value"),
         (MINIMAL + "params = { N = [1, 2, 1] }", f"{WHERE}.params.N[2]: the integer 1 stands in the list twice"),
         (MINIMAL + "params = { N = [[1], [1]] }", f"{WHERE}.params.N[1]: a value stands in the list twice"),
+        (
+            MINIMAL + "options = { llvm-options = { help-hidden = true } }",
+            f"{WHERE}.options.llvm-options.help-hidden: LLVM prints something for this option and ends the process\n    -> remove it",
+        ),
         (MINIMAL + "params = { N = [nan, -nan] }", f"{WHERE}.params.N[1]: the number nan stands in the list twice"),
         (
             MINIMAL + f"params = {{ N = {'[' * 18}{']' * 18} }}",

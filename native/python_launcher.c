@@ -437,7 +437,8 @@ static bool same_type(PyObject *given, PyObject *value) {
 
 // Python's ==, but for values that have none, such as arrays: those are not equal to what a wheel was built for.
 static int equals(PyObject *given, PyObject *value) {
-  int equal = PyObject_RichCompareBool(given, value, Py_EQ);
+  // In this order, because values that stand for others, such as types by their names, know what they are equal to.
+  int equal = PyObject_RichCompareBool(value, given, Py_EQ);
   if (equal < 0 && !PyErr_ExceptionMatches(PyExc_RecursionError) &&
       (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError) ||
        PyErr_ExceptionMatches(PyExc_RuntimeError))) { // torch's

@@ -8,6 +8,7 @@ one key, in file order. The same manifest always gives the same bytes.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
@@ -69,6 +70,11 @@ SCHEMA: Final = 1
 
 PlainValue: TypeAlias = "bool | int | float | str | tuple[PlainValue, ...] | dict[str, PlainValue] | None"
 """A constexpr value, a parameter of a factory, a default; an object with fields is a table of them."""
+
+_FLOAT: Final = "$float"
+"""The key of an object that stands for a number which JSON has no form for, such as `{"$float": "-inf"}`. No field has such a name."""
+
+_NOT_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 _JSON: TypeAlias = "bool | int | float | str | list[_JSON] | dict[str, _JSON] | None"
 
@@ -894,10 +900,7 @@ class _Writer:
             case None | bool() | int() | str():
                 return value
             case float():
-                if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN
-                    what = f"{value} has no form in JSON"
-                    raise ManifestError(Fault(where=f"{self.where}: {path}", what=what, fix="use a finite number"))
-                return value
+                return value if math.isfinite(value) else {_FLOAT: str(value)}
             case tuple() | list():
                 return [self.value(item, f"{path}[{n}]") for n, item in enumerate(value)]
             case dict():
@@ -938,6 +941,8 @@ class _JsonReader:
     def plain(self, value: object, path: str, depth: int = 0) -> Any:
         if isinstance(value, list) and depth < _MAX_DEPTH:
             return tuple(self.plain(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(value))
+        if isinstance(value, dict) and value.keys() == {_FLOAT}:
+            return _NOT_FINITE.get(self.word(value[_FLOAT], _join(path, _FLOAT), tuple(_NOT_FINITE)))
         if isinstance(value, dict) and depth < _MAX_DEPTH:
             return {key: self.plain(item, _join(path, key), depth + 1) for key, item in value.items()}
         if not isinstance(value, NoneType | bool | int | float | str):

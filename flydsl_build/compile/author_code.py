@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
+import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["import_reference", "relative_to_roots"]
+__all__ = ["collapsed", "import_reference", "passed_through", "relative_to_roots", "text_of"]
 
 
 def import_reference(reference: str) -> Any:
@@ -22,8 +24,33 @@ def import_reference(reference: str) -> Any:
     return found
 
 
+def collapsed(lines: Iterable[str]) -> list[str]:
+    """Return lines of which those that stand there many times in succession, as in an endless recursion, are there once."""
+    found = []
+    for line, group in itertools.groupby(lines):
+        number = sum(1 for _ in group)
+        found.append(line if number == 1 else f"{line} ({number} times)")
+    return found
+
+
+def passed_through(error: BaseException, roots: Sequence[str]) -> bool:
+    """Tell whether code in the author's folders was running when the error came."""
+    return any(relative_to_roots(frame.filename, roots) is not None for frame in traceback.extract_tb(error.__traceback__))
+
+
+def text_of(error: BaseException) -> str:
+    """Return the type and text of an error, of which the author may have written the text's code too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001 - an error without a text is still one
+        return type(error).__name__
+
+
 def relative_to_roots(path: str, roots: Sequence[str]) -> str | None:
     """Return a file's path from the first of the author's folders that it is in, or None if it is in none."""
+    # `<frozen importlib._bootstrap>` and the like have no file; as a relative path they would be the author's.
+    if path.startswith("<"):
+        return None
     real = os.path.realpath(path)
     for root in map(os.path.realpath, roots):
         if real.startswith(root + os.sep):

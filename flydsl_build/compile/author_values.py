@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import types
 import typing
 from dataclasses import replace
@@ -26,15 +25,21 @@ __all__ = [
     "annotation_text",
     "class_of_annotation",
     "field_infos",
+    "has_fields",
     "make_object",
     "plain",
+    "recorded",
     "recorded_fields",
     "returned",
     "with_inner_classes",
 ]
 
 
-def plain(value: Any) -> Any:
+# Deeper ones are of no use as a value to compare with, and a list may hold itself.
+_DEEPEST = 16
+
+
+def plain(value: Any, depth: int = 0) -> Any:
     """Return the JSON form of a default value or field, a FlyDSL type as the name of its dtype, an object with fields as a table.
 
     Raises
@@ -47,15 +52,15 @@ def plain(value: Any) -> Any:
         if name is None:
             raise TypeError
         return name
-    raw = getattr(value, "value", value)
-    if raw is None or isinstance(raw, (bool, int, str)) or (isinstance(raw, float) and math.isfinite(raw)):
+    raw = flydsl_adapter.raw_value(value)
+    if raw is None or isinstance(raw, (bool, int, float, str)):
         return raw
-    if isinstance(raw, (tuple, list)):
-        return [plain(one) for one in raw]
+    if isinstance(raw, (tuple, list)) and depth < _DEEPEST:
+        return [plain(one, depth + 1) for one in raw]
     raise TypeError
 
 
-def returned(value: Any) -> Any:
+def returned(value: Any, depth: int = 0) -> Any:
     """Return the JSON form of a plain value that a factory returned; unlike that of a default, it says which type the value has.
 
     Lists are `{"list": […]}`, because an array is a tuple, and FlyDSL types are `{"dtype": name}`.
@@ -67,10 +72,10 @@ def returned(value: Any) -> Any:
     """
     if isinstance(value, type):
         return {"dtype": plain(value)}
-    if type(value) in {list, tuple}:
-        items = [returned(one) for one in value]
+    if type(value) in {list, tuple} and depth < _DEEPEST:
+        items = [returned(one, depth + 1) for one in value]
         return items if isinstance(value, tuple) else {"list": items}
-    if value is None or type(value) in {bool, int, str} or (type(value) is float and math.isfinite(value)):
+    if value is None or type(value) in {bool, int, float, str}:
         return value
     raise TypeError
 
@@ -146,7 +151,7 @@ def _field(name: str, annotation: Any, default: Any = inspect.Parameter.empty, *
     try:
         value = None
         if has_default:
-            value = recorded_fields(default) if _has_fields(type(default)) else plain(default)
+            value = recorded(default)
     except (TypeError, ArgumentError):
         # A field that the stub cannot fill in has to be given there.
         value, has_default = None, False
@@ -210,6 +215,22 @@ def _field_value(kind: type, name: str, annotation: Any, value: Any) -> Any:
     return value
 
 
+def recorded(value: Any) -> Any:
+    """Return an object with fields as a table of them, and any other value in its JSON form.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        It has none, or a field has none.
+    """
+    return recorded_fields(value) if has_fields(value) else plain(value)
+
+
+def has_fields(value: Any) -> bool:
+    """Tell whether a value is an object that a declared table could stand for."""
+    return _has_fields(type(value))
+
+
 def recorded_fields(made: Any) -> dict[str, Any]:
     """Return the fields of an object as a table, those that were left to their defaults too.
 
@@ -223,7 +244,7 @@ def recorded_fields(made: Any) -> dict[str, Any]:
     for one in field_infos(kind):
         value = getattr(made, one.name)
         try:
-            found[one.name] = recorded_fields(value) if _has_fields(type(value)) else plain(value)
+            found[one.name] = recorded(value)
         except TypeError:
             msg = f"field {one.name} of {kind.__name__} is a {type(value).__name__}, which a call could not be compared with"
             raise ArgumentError(msg) from None

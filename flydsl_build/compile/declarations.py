@@ -6,6 +6,7 @@ Also run as `python -c "from flydsl_build.compile.declarations import main; …"
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -16,19 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.compile.author_code import import_reference, relative_to_roots
+from flydsl_build.compile.author_code import collapsed, import_reference, relative_to_roots, text_of
 from flydsl_build.compile.cache import python_digest
 from flydsl_build.compile.environment import put_on_path, worker_environment
 from flydsl_build.compile.recorder import Recorder
+from flydsl_build.config.keys import quote_key
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-from flydsl_build.compile.cache import BuildCache
+    from flydsl_build.compile.cache import BuildCache
 
 __all__ = ["Declarations", "collect_declarations", "main"]
 
+_MOST = 10_000
+_DEEPEST = 50
+_SHOWN = 20
+_FIX = "yield what TOML has: strings, numbers, booleans, lists and tables; numpy's values have `item()` and `tolist()`"
 _PLACE = "tool.flydsl-build.kernels-from"
 
 
@@ -91,6 +97,8 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
         answer: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
     except ValueError:
         answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": done.stderr[-4000:]}
+    if answer.get("strangers"):
+        raise ConfigError(*(Fault(where=where, what=what, fix=_FIX) for where, what in answer["strangers"]))
     if "fault" in answer:
         raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix="correct the function", detail=answer["detail"]))
     if answer["dependencies"] is not None:
@@ -122,13 +130,39 @@ def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
             found = found.items()
         if not isinstance(found, Iterable) or isinstance(found, str):
             return {"fault": f"{reference} returned {type(found).__name__}, not a dict and not (key, table) pairs", "detail": ""}
-        pairs = [list(pair) if isinstance(pair, tuple | list) else pair for pair in found]
-        json.dumps(pairs, allow_nan=False)
+        pairs = [list(pair) if isinstance(pair, tuple | list) else pair for pair in itertools.islice(found, _MOST + 1)]
+        if len(pairs) > _MOST:
+            return {"fault": f"{reference} yields more than {_MOST:,} kernels", "detail": ""}
+        strangers = itertools.chain.from_iterable(_strangers(pair, f"{reference}[{index}]") for index, pair in enumerate(pairs))
+        if shown := list(itertools.islice(strangers, _SHOWN)):
+            return {"strangers": shown}
+        json.dumps(pairs)
     except BaseException as error:  # noqa: BLE001 - an author's function may raise anything
-        frames = [
+        frames = collapsed(
             f"{place}:{frame.lineno}: {frame.line}"
             for frame in traceback.extract_tb(error.__traceback__)
             if (place := relative_to_roots(frame.filename, roots)) is not None
-        ]
-        return {"fault": f"{reference} failed: {type(error).__name__}: {error}", "detail": "\n".join(frames)}
+        )
+        return {"fault": f"{reference} failed: {text_of(error)}", "detail": "\n".join(frames)}
     return {"pairs": pairs}
+
+
+def _strangers(pair: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Yield place and kind of each value that has no form in JSON."""
+    if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str):
+        yield from _strangers_in(pair[1], f"{where} {quote_key(pair[0])}")
+    else:
+        yield from _strangers_in(pair, where)
+
+
+def _strangers_in(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict | list | tuple) and depth > _DEEPEST:
+        yield where, f"lists and tables are nested more than {_DEEPEST} deep"
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _strangers_in(item, f"{where}.{quote_key(str(name))}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _strangers_in(item, f"{where}[{index}]", depth + 1)
+    elif value is not None and not isinstance(value, bool | int | float | str):
+        yield where, f"found a {type(value).__name__}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ResolveError", "Resolved", "Resolver", "takes_types", "type_value"]
 
 _SHOWN = 5
-_PLAIN = "strings, finite numbers, booleans, None, FlyDSL types, and tuples and lists of these"
+_PLAIN = "strings, numbers, booleans, None, FlyDSL types, and tuples and lists of these"
 
 
 class ResolveError(Exception):
@@ -257,6 +257,8 @@ def _prepare(signature: inspect.Signature, specialization: Specialization) -> _C
             fix = "correct the table" if isinstance(value, dict) else "write the name of a FlyDSL type"
             raise ResolveError(f"params.{name}: {error}", fix, error.__cause__) from None
     _check_given(given, signature, specialization)
+    defaults = (one.default for name, one in signature.parameters.items() if name not in given)
+    classes += [flydsl_adapter.struct_class(type(default)) for default in defaults if author_values.has_fields(default)]
     return _Call(given=given, recorded=recorded, classes=tuple(classes))
 
 

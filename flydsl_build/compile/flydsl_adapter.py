@@ -34,7 +34,7 @@ from flydsl.expr.extern import ExternFunction
 from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_specializable_struct_type, is_struct_type
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
-from flydsl_build.compile.author_code import relative_to_roots
+from flydsl_build.compile.author_code import collapsed, relative_to_roots
 from flydsl_build.compile.externs import ExternCall
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.declare.dtypes import DTYPES
@@ -59,6 +59,7 @@ __all__ = [
     "make_argument",
     "mlir_context",
     "parameter_role",
+    "raw_value",
     "register_packaging_backend",
     "signature_of",
     "struct_class",
@@ -560,6 +561,11 @@ def type_of_name(name: str) -> Any:
     raise ArgumentError(msg)
 
 
+def raw_value(value: Any) -> Any:
+    """Return the Python value in one of FlyDSL's scalars or streams, and anything else as it is."""
+    return value.value if issubclass(type(value), numeric.Numeric | Stream) else value
+
+
 def type_name(value: Any) -> str | None:
     """Return the dtype that names a FlyDSL type; None if the value is none."""
     return _TYPE_NAMES.get(value) if isinstance(value, type) else None
@@ -590,7 +596,6 @@ def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:
     frames = traceback.extract_tb(error.__traceback__)
     lines, other = [], []
     for frame in frames:
-        # `<frozen importlib._bootstrap>` and the like have no file; as a relative path they would be the author's.
         if frame.filename.startswith("<"):
             continue
         line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
@@ -599,4 +604,4 @@ def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:
             lines.append(f"{place}:{frame.lineno}: {line}")
         elif not os.path.realpath(frame.filename).startswith(_framework_folders()):
             other.append(f"{frame.filename}:{frame.lineno}: {line}")
-    return lines or other[-1:]
+    return collapsed(lines) or other[-1:]

@@ -14,7 +14,6 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-import math
 import os
 import re
 import shutil
@@ -30,7 +29,7 @@ import flydsl
 from flydsl._mlir import ir
 
 from flydsl_build.compile import author_values, device_module, factories, flydsl_adapter, host_launcher
-from flydsl_build.compile.author_code import relative_to_roots
+from flydsl_build.compile.author_code import passed_through, relative_to_roots, text_of
 from flydsl_build.compile.captured_output import captured_stderr
 from flydsl_build.compile.externs import ExternResolver, ExternUse
 from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
@@ -111,7 +110,8 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
     )
     try:
         module = _import_author_module(job, settings)
-        doc, names = module.__doc__, _public_names(module)
+        with _author_objects(f"{job.specializations[0].where}, {job.target}", settings):
+            doc, names = _doc(module), _public_names(module)
     except _FaultError as failed:
         faults += failed.faults
     else:
@@ -120,11 +120,12 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         for declared in job.specializations:
             progress(declared.name)
             try:
-                resolved = _resolve(found, declared, job.target, settings)
-                specialization = _with_own_constexpr(declared, resolved)
-                if resolved.launcher is None or _is_repeated(specialization, seen):
-                    continue
-                one = _trace(resolved, specialization, job, settings, resolver)
+                with _author_objects(_place(declared, job.target), settings):
+                    resolved = _resolve(found, declared, job.target, settings)
+                    specialization = _with_own_constexpr(declared, resolved)
+                    if resolved.launcher is None or _is_repeated(specialization, seen):
+                        continue
+                    one = _trace(resolved, specialization, job, settings, resolver)
             except _FaultError as failed:
                 faults += [fault for fault in failed.faults if fault not in faults]
                 continue
@@ -137,7 +138,8 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         if not faults:
             with flydsl_adapter.mlir_context():
                 try:
-                    objects, built = _emit(traced, job, settings)
+                    with _author_objects(f"{job.specializations[0].where}, {job.target}", settings):
+                        objects, built = _emit(traced, job, settings)
                 except _FaultError as failed:
                     faults += failed.faults
     return JobResult(
@@ -205,7 +207,7 @@ def _shortened(text: str) -> str:
 
 def _explain(error: BaseException, settings: WorkerSettings) -> str:
     frames = flydsl_adapter.author_frames(error, settings.package_roots)
-    text = str(error) if isinstance(error, flydsl_adapter.DSLCompileError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, flydsl_adapter.DSLCompileError) else text_of(error)
     if not settings.verbose:
         text = _PRINTED_OPERATION.sub(r"\1 …\n", text)
     if isinstance(error, SyntaxError) and error.filename:
@@ -268,6 +270,29 @@ def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleTyp
             Fault(where=where, what=f"importing {job.module} failed", fix="see the author's lines below", detail=_explain(error, settings))
         ) from None
     return module
+
+
+@contextlib.contextmanager
+def _author_objects(where: str, settings: WorkerSettings) -> Iterator[None]:
+    """Make a fault of what is raised in the author's code while an object of the author's is looked at: properties, methods of classes."""
+    try:
+        yield
+    except _FaultError:
+        raise
+    except BaseException as error:
+        if not passed_through(error, settings.package_roots):
+            raise
+        fault = Fault(
+            where=where,
+            what="an object of the author's module cannot be looked at",
+            fix="see the author's lines below",
+            detail=_explain(error, settings),
+        )
+        raise _FaultError(fault) from None
+
+
+def _doc(module: types.ModuleType) -> str | None:
+    return module.__doc__ if isinstance(module.__doc__, str) else None
 
 
 def _public_names(module: types.ModuleType) -> tuple[str, ...]:
@@ -413,12 +438,12 @@ def _is_repeated(specialization: Specialization, seen: set[str]) -> bool:
     return False
 
 
-def _parameter(parameter: inspect.Parameter, role: str) -> ParameterInfo:
+def _parameter(parameter: inspect.Parameter, role: str, *, of_factory: bool = False) -> ParameterInfo:
     default, has_default, opaque = None, parameter.default is not inspect.Parameter.empty, False
     if has_default:
         try:
-            default = author_values.plain(parameter.default)
-        except TypeError:
+            default = author_values.recorded(parameter.default) if of_factory else author_values.plain(parameter.default)
+        except (TypeError, flydsl_adapter.ArgumentError):
             opaque = True
     return ParameterInfo(
         name=parameter.name,
@@ -545,12 +570,6 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
     if name in dict(binding.specialization.constexpr) and constants is None:
         binding.fault(f"constexpr.{name}: {name} is not a constexpr parameter", "annotate it as fx.Constexpr, or move it to args")
         return
-    default = getattr(parameter.default, "value", parameter.default)
-    if isinstance(default, float) and not math.isfinite(default):
-        binding.fault(
-            f"the default {default} of parameter {name} of {binding.text} cannot be shipped", "remove it, and give the value at the call"
-        )
-        return
     chosen = _argument_type(binding, parameter)
     if chosen is None:
         return
@@ -619,17 +638,36 @@ def _join(faults: list[Fault]) -> Fault:
     return Fault(where=faults[0].where, what=f"{len(faults)} arguments do not fit", fix="correct each of them", detail="\n".join(lines))
 
 
+def _check_llvm_options(options: CompileOptions, where: str) -> None:
+    """Refuse LLVM options that this LLVM does not have, or that do not take the declared value."""
+    faults = []
+    for name, value in options.llvm_options:
+        try:
+            with flydsl_adapter.llvm_options({name: value}):
+                pass
+        except RuntimeError as error:
+            what = f"options.llvm-options.{name}: LLVM {_llvm_version()} does not take it: {error}"
+            faults.append(Fault(where=where, what=what, fix="correct the name, or write a value of its type: true, 3 or text"))
+        except (TypeError, OverflowError):
+            what = f"options.llvm-options.{name}: {value} is out of range"
+            faults.append(Fault(where=where, what=what, fix="write an integer of 32 bits"))
+    if faults:
+        raise _FaultError(*faults)
+
+
 def _trace(
     resolved: factories.Resolved, specialization: Specialization, job: Job, settings: WorkerSettings, resolver: ExternResolver
 ) -> _Traced:
     started = time.perf_counter()
     use = ExternUse()
     options = specialization.options.for_target(job.target)
+    _check_llvm_options(options, _place(specialization, job.target))
     binding = _bind(resolved.launcher, specialization, job.target)
     factory_parameters: tuple[ParameterInfo, ...] = ()
     if resolved.signature is not None:
         factory_parameters = tuple(
-            _parameter(one, "type" if factories.takes_types(one) else "constexpr") for one in resolved.signature.parameters.values()
+            _parameter(one, "type" if factories.takes_types(one) else "constexpr", of_factory=True)
+            for one in resolved.signature.parameters.values()
         )
     stages = tempfile.TemporaryDirectory(prefix="flydsl-build-stages-") if job.dump_ir else contextlib.nullcontext()
     try:

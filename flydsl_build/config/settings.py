@@ -439,6 +439,8 @@ def _llvm_options(reader: TableReader) -> tuple[tuple[str, bool | int | str], ..
             table.reject(name, "the name has its dashes", f'write "{name.lstrip("-")}"')
         elif not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             table.reject(name, "not the name of an LLVM option")
+        elif re.match(r"help|version$|print-(all-)?options$", name):
+            table.reject(name, "LLVM prints something for this option and ends the process", "remove it")
         elif not isinstance(value, bool | int | str):
             table.reject(name, f"found {describe(value)}", "write a boolean, an integer or a string")
         else:
@@ -594,9 +596,10 @@ def _check_kernels(settings: Settings, reader: TableReader | None, faults: Fault
     """Record what is wrong with the kernels and targets together."""
     if not settings.kernels:
         # Tables that could not be read, or stand under a misspelt key, are faults already.
-        declared = reader is not None and reader.table.get("kernels")
+        declared = reader is not None and (reader.table.get("kernels") or "kernels-from" in reader.table)
         misspelt = any(fault.what in {"unknown key", "unknown table"} for fault in faults.faults)
-        if not declared and not settings.allow_empty and not misspelt:
+        faulty = reader is None and faults.faults
+        if not declared and not settings.allow_empty and not misspelt and not faulty:
             faults.add(
                 f"{_TABLE}.kernels",
                 "no kernels are declared",

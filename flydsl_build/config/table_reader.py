@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,11 @@ if TYPE_CHECKING:
     from .tables import ArgumentText, PlainValue
 
 __all__ = ["SECONDS", "TableReader", "describe", "seconds_of"]
+
+_DEEPEST = 16
+"""How deep lists and tables of values and argument types may be nested."""
+
+_TOO_DEEP = (f"lists and tables are nested more than {_DEEPEST} deep", "write a flatter value")
 
 # A year. The waits of the operating system end somewhere above that, and none of them says so.
 _LONGEST = 366 * 24 * 3600
@@ -207,53 +211,53 @@ class TableReader:
                 self.reject(name, "the list is empty", "write at least one value")
                 continue
             several = isinstance(value, list | tuple)
-            values: list[PlainValue] = []
+            # 1, 1.0 and true are equal to Python, but make different kernels.
+            values: dict[tuple[type, str], PlainValue] = {}
             for index, item in enumerate(value if several else [value]):
                 where = f"{self.place(name)}[{index}]" if several else self.place(name)
                 plain = self._plain(item, where)
                 if plain is None:
                     continue
-                # 1, 1.0 and true are equal to Python, but make different kernels.
-                if any(type(plain) is type(other) and repr(plain) == repr(other) for other in values):
+                if (type(plain), repr(plain)) in values:
                     self.faults.add(
                         where,
                         f"{describe(item)} stands in the list twice" if not isinstance(item, list) else "a value stands in the list twice",
                     )
                 else:
-                    values.append(plain)
-            found[name] = tuple(values)
+                    values[type(plain), repr(plain)] = plain
+            found[name] = tuple(values.values())
         return found
 
-    def _plain(self, value: object, where: str) -> PlainValue | None:
+    def _plain(self, value: object, where: str, depth: int = 0) -> PlainValue | None:
         """Return a plain value, lists inside as tuples and the keys of tables sorted, or None with a fault."""
-        if isinstance(value, Mapping):
-            return self._fields(value, where)
-        if isinstance(value, list | tuple):
-            items = [self._plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
-            return tuple(item for item in items if item is not None)
-        if isinstance(value, float) and not math.isfinite(value):
-            self.faults.add(where, f"found {describe(value)}", "write a finite number")
+        if isinstance(value, Mapping | list | tuple) and depth == _DEEPEST:
+            self.faults.add(where, *_TOO_DEEP)
             return None
+        if isinstance(value, Mapping):
+            return self._fields(value, where, depth + 1)
+        if isinstance(value, list | tuple):
+            items = [self._plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+            return tuple(item for item in items if item is not None)
         if isinstance(value, bool | int | float | str):
             return value
         self.faults.add(where, f"found {describe(value)}", "write a string, number, boolean, or a list of these, or a table for a struct")
         return None
 
-    def _fields(self, table: Mapping[str, Any], where: str) -> PlainValue | None:
+    def _fields(self, table: Mapping[str, Any], where: str, depth: int) -> PlainValue | None:
         found: dict[str, PlainValue] = {}
         for name in sorted(table):
             place = f"{where}.{quote_key(name)}"
             if not is_name(name):
                 self.faults.add(place, "not the name of a field")
                 continue
-            plain = self._plain(table[name], place)
+            plain = self._plain(table[name], place, depth)
             if plain is not None:
                 found[name] = plain
         if not table:
             self.faults.add(where, "the table is empty", "write the fields of the struct")
         return found
 
-    def argument_texts(self) -> dict[str, ArgumentText]:
+    def argument_texts(self, depth: int = 0) -> dict[str, ArgumentText]:
         """Return this table as argument types by parameter name, nested for structs."""
         found: dict[str, ArgumentText] = {}
         for name, value in self.table.items():
@@ -261,8 +265,10 @@ class TableReader:
                 self.reject(name, "not the name of a parameter")
             elif isinstance(value, str):
                 found[name] = value
+            elif isinstance(value, Mapping) and depth == _DEEPEST:
+                self.reject(name, *_TOO_DEEP)
             elif isinstance(value, Mapping):
-                found[name] = TableReader(value, self.place(name), self.faults).argument_texts()
+                found[name] = TableReader(value, self.place(name), self.faults).argument_texts(depth + 1)
             else:
                 self.reject(name, f"found {describe(value)}", 'write an argument type such as "f32[M, N]", or a table for a struct')
         return found

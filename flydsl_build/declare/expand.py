@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from ..config.keys import quote_key
 from ..config.names import is_dotted_name
 from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from .argument_grammar import format_argument, parse_argument
-from .argument_types import ArgumentType, StructType
+from .argument_types import ArgumentType, Dim, StructType, TensorType
 from .specialization import Specialization
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["expand"]
 
+_MOST = 10_000
+_SHOWN = 5
 _LONGEST_NAME = 80
 _HASH_DIGITS = 8
 
@@ -70,6 +74,8 @@ def expand(settings: Settings) -> tuple[Specialization, ...]:
             _check_sets_alike(declarations, faults)
         for declaration in declarations:
             _check_out(declaration, faults, torch_ops=settings.torch_ops)
+        if not _check_number(declarations, settings.axes, faults):
+            continue
         own = [specialization for declaration in declarations for specialization in _specializations(declaration, settings.axes, faults)]
         _check_repeated(own, faults)
         found += own
@@ -117,6 +123,33 @@ def _declaration(kernel: KernelTable, own: ParameterSet | None, targets: tuple[s
         targets=targets,
         options=own.options.over(options),
     )
+
+
+def _check_number(declarations: list[_Declaration], axes: tuple[AxisTable, ...], faults: FaultCollector) -> bool:
+    """Record products that are more than anybody builds: they would fill the memory before the first is compiled."""
+    total = 0
+    lengths: dict[str, None] = {}
+    for each in declarations:
+        number = max(1, len(each.returns)) * len(each.args)
+        used = {axis.name: axis.values for axis in _axes_used(each, axes)}
+        for kind, tables in (("params", each.params), ("constexpr", each.constexpr), ("axes", (used,))):
+            number *= 1 if tables is None else sum(math.prod(map(len, table.values())) for table in tables)
+            lengths.update(
+                (f"{len(values)} values of {kind}.{name}", None)
+                for table in tables or ()
+                for name, values in table.items()
+                if len(values) > 1
+            )
+        total += number
+    if total <= _MOST:
+        return True
+    shown = ", ".join(itertools.islice(lengths, _SHOWN)) + (f" and {len(lengths) - _SHOWN} more" if len(lengths) > _SHOWN else "")
+    faults.add(
+        declarations[0].kernel.where,
+        f"declares {total:,} specializations" + (f", the products of {shown}" if shown else ""),
+        f"at most {_MOST:,} can be built of one kernel: list the combinations that are needed, as in params = [{{ … }}, {{ … }}]",
+    )
+    return False
 
 
 def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], faults: FaultCollector) -> list[Specialization]:
@@ -384,16 +417,18 @@ def _check_repeated(specializations: list[Specialization], faults: FaultCollecto
     for each in specializations:
         groups.setdefault(_identity(each), []).append(each)
     for group in groups.values():
-        for first, second in itertools.combinations(group, 2):
-            both = [target for target in second.targets if target in first.targets]
-            if both:
-                faults.add(
-                    second.where,
-                    f"declares {_describe(second)} for {', '.join(both)}, as {first.where} does"
-                    if second.where != first.where
-                    else f"declares {_describe(second)} twice",
-                    "remove one of them, or give them different targets",
-                )
+        for position, second in enumerate(group):
+            first = next((one for one in group[:position] if not set(second.targets).isdisjoint(one.targets)), None)
+            if first is not None:
+                both = [target for target in second.targets if target in first.targets]
+                what = f"declares {_describe(second)} "
+                what += "twice" if second.where == first.where else f"for {', '.join(both)}, as {first.where} does"
+                if second.args != first.args:
+                    one, other = (
+                        ", ".join(f"{name} = {format_argument(each)}" for name, each in args) for args in (first.args, second.args)
+                    )
+                    what += f": a call fits {other} where it fits {one}"
+                faults.add(second.where, what, "remove one of them, or give them different targets")
 
 
 def _identity(specialization: Specialization) -> str:
@@ -404,10 +439,36 @@ def _identity(specialization: Specialization) -> str:
             None if specialization.params is None else sorted(specialization.params, key=_first),
             specialization.element,
             sorted(specialization.constexpr, key=_first),
-            sorted(((name, format_argument(each)) for name, each in specialization.args), key=_first),
+            _forms(specialization.args),
             sorted(specialization.axes, key=_first),
         )
     )
+
+
+def _forms(args: tuple[tuple[str, ArgumentType], ...]) -> list[tuple[str, str]]:
+    """Return the arguments as text by name. It counts where the name of a dim stands again, and not what the name is."""
+    ordered = sorted(args, key=_first)
+    count = Counter(dim.name for _, each in ordered for dim in _dims(each) if dim.name is not None)
+    numbers = {name: f"_{number}" for number, name in enumerate(name for name in count if count[name] > 1)}
+    return [(name, format_argument(_renamed(each, numbers))) for name, each in ordered]
+
+
+def _dims(argument: ArgumentType) -> Iterator[Dim]:
+    if isinstance(argument, TensorType):
+        yield from argument.shape + argument.strides
+    elif isinstance(argument, StructType):
+        for _, each in argument.fields:
+            yield from _dims(each)
+
+
+def _renamed(argument: ArgumentType, names: Mapping[str, str]) -> ArgumentType:
+    """Return the argument with other names of dims; those that have no other lose theirs."""
+    if isinstance(argument, StructType):
+        return replace(argument, fields=tuple((name, _renamed(each, names)) for name, each in argument.fields))
+    if not isinstance(argument, TensorType):
+        return argument
+    shape, strides = (tuple(replace(dim, name=names.get(dim.name or "")) for dim in dims) for dims in (argument.shape, argument.strides))
+    return replace(argument, shape=shape, strides=strides)
 
 
 def _first(pair: tuple[str, object]) -> str:

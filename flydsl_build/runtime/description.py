@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-__all__ = ["TYPE_NAMES", "Fields", "describe_launcher", "plain_value", "returned_value", "same_value", "spell_argument"]
+__all__ = ["TYPE_NAMES", "Fields", "describe_launcher", "number_or_object", "plain_value", "returned_value", "same_value", "spell_argument"]
 
 # From so many specializations on, a look-up takes less time than comparing constants one after the other.
 _INDEXED = 4
@@ -100,6 +100,29 @@ class _TypeName(str):
     __hash__ = str.__hash__
 
 
+class _NotANumber(float):
+    """A NaN that a specialization was built for: equal to every NaN, as a call with one means this specialization."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _NotANumber) or bool(other != other)  # noqa: PLR0124
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    # Other NaNs have other hashes.
+    __hash__ = None  # type: ignore[assignment]
+
+
+def number_or_object(pairs: dict[str, Any]) -> Any:
+    """Return the number that an object of the manifest stands for, where JSON has no form for that, or the object itself."""
+    if pairs.keys() != {"$float"} or pairs["$float"] not in ("inf", "-inf", "nan"):
+        return pairs
+    number = float(pairs["$float"])
+    return number if number == number else _NotANumber(number)  # noqa: PLR0124
+
+
 class Fields(dict):  # type: ignore[type-arg]  # types are imported for type checkers only
     """The fields of an object that a specialization was built for: equal to every object that has them, whatever its class."""
 
@@ -118,7 +141,7 @@ class Fields(dict):  # type: ignore[type-arg]  # types are imported for type che
     def __eq__(self, other: object) -> bool:
         # All fields at once are read and compared in C; what is no attribute or has no truth of being equal is looked at below.
         try:
-            equal = self._get(other) == self._values
+            equal = self._values == self._get(other)
             if equal or self._numbers:
                 return bool(equal)
         except (AttributeError, TypeError, ValueError, RuntimeError):
@@ -345,6 +368,8 @@ def returned_value(value: Any) -> Any:
     """Return a plain value that a factory of the source returns: the manifest marks lists and types."""
     if isinstance(value, list):
         return tuple(map(returned_value, value))
+    if isinstance(value, _NotANumber):
+        return float("nan")
     if isinstance(value, dict):
         return list(map(returned_value, value["list"])) if "list" in value else _TypeName(value["dtype"])
     return value

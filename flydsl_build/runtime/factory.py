@@ -233,7 +233,11 @@ def _distance(built: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[int,
 
 def _difference(built: Any, given: Any) -> float:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (built, given))
-    return abs(built - given) if numbers else float("inf")
+    try:
+        difference = abs(built - given) if numbers else float("inf")
+    except OverflowError:  # an integer that is no float
+        return float("inf")
+    return difference if difference == difference else float("inf")  # noqa: PLR0124 - of NaNs nothing is near
 
 
 def _remedy(factory: Factory, nearest: Mapping[str, Any], params: Mapping[str, Any]) -> str:
@@ -266,7 +270,7 @@ def _toml(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return float.__repr__(value) if abs(value) < float("inf") else None
+        return float.__repr__(value)
     if isinstance(value, str) or (isinstance(value, type) and value.__name__ in TYPE_NAMES):
         from json import dumps
 

@@ -151,11 +151,14 @@ class ModuleHandle:
     def _read_manifest(self) -> dict[str, Any]:
         from json import loads
 
+        from .description import number_or_object
         from .shape import misshapen
 
         data = self._read_checked(self._file, self._sha256, "the one in the package's Python module")
+        # Numbers that JSON has no form for are rare, and a hook for every object is not free.
+        hook = number_or_object if b'"$float"' in data else None
         try:
-            manifest = loads(data)
+            manifest = loads(data, object_hook=hook)
         except (ValueError, RecursionError) as error:
             raise CorruptFileError(self._file, f"it is no JSON: {error}") from error
         schema = manifest.get("schema") if isinstance(manifest, dict) else None

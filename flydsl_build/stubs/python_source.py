@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import keyword
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,8 @@ def literal(value: PlainValue) -> str:
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(name)}: {literal(item)}' for name, item in value.items())}}}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
     return repr(value)
 
 

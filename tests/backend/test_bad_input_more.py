@@ -45,9 +45,41 @@ COMPILE = {
         project(negate="raise ValueError('first\\n' + 'line\\n' * 100000 + 'last')\n"),
         ["ValueError: first", "lines …", "last"],
     ),
-    "default that is not finite": (
-        project(negate=NEGATE.replace("n: fx.Int32,", 'n: fx.Int32, f: fx.Float32 = float("-inf"),')),
-        ["the default -inf of parameter f", "give the value at the call"],
+    "an error without a text": (
+        project(negate="class Odd(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise Odd\n"),
+        ["importing tiny_kernels.negate failed", "| tiny_kernels/negate.py:5: raise Odd\n", "| Odd"],
+    ),
+    "a module that answers every name": (
+        project(negate=NEGATE + "def __getattr__(name):\n    raise LookupError(name)\n"),
+        [
+            (
+                f"{KEY}, gfx942: an object of the author's module cannot be looked at\n    -> see the author's lines below\n"
+                "    | tiny_kernels/negate.py:20: raise LookupError(name)\n    | LookupError: __all__\n"
+            ),
+        ],
+    ),
+    "an object whose class cannot be asked for": (
+        project(negate="class Odd:\n    @property\n    def __class__(self):\n        raise ValueError('no')\n\nnegate = Odd()\n"),
+        [
+            (
+                f"{KEY}, gfx942: an object of the author's module cannot be looked at\n    -> see the author's lines below\n"
+                "    | tiny_kernels/negate.py:4: raise ValueError('no')\n    | ValueError: no\n"
+            ),
+        ],
+    ),
+    "a factory's result that cannot be listed": (
+        project(
+            PYPROJECT.replace("negate:negate", "negate:make")
+            .replace("args = ", "params = {}\nreturns = ['run']\nargs = ")
+            .replace('{ X = "f32[L]" }', '{ run = { X = "f32[L]" } }'),
+            NEGATE + "class Odd(dict):\n    def items(self):\n        raise SystemExit(1)\n\ndef make():\n    return Odd(run=negate)\n",
+        ),
+        [
+            (
+                "gfx942: an object of the author's module cannot be looked at\n    -> see the author's lines below\n"
+                "    | tiny_kernels/negate.py:21: raise SystemExit(1)\n    | SystemExit: 1\n"
+            ),
+        ],
     ),
     "module of our name": (
         project(

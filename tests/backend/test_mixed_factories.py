@@ -422,8 +422,8 @@ def enumerated():
     return adder(1.0), Kind.row
 
 
-def infinite():
-    return adder(1.0), float("inf")
+def complicated():
+    return adder(1.0), 1j
 
 
 def values():
@@ -506,13 +506,13 @@ FAULTS = {
     'enumerated"]\nparams = {}': (
         "the factory enumerated returned a tuple, not a FlyDSL launcher",
         (
-            "item 1 is a Kind, neither a launcher nor a plain value (strings, finite numbers, booleans, None, FlyDSL types, and tuples and lists "
+            "item 1 is a Kind, neither a launcher nor a plain value (strings, numbers, booleans, None, FlyDSL types, and tuples and lists "
             "of these): return launchers and plain values"
         ),
     ),
-    f'infinite"]\nparams = {{}}\nreturns = ["launch", "limit"]\n{ARGS}': (
-        "limit of what the factory infinite returned is a float, neither a FlyDSL launcher nor a plain value",
-        "plain values are strings, finite numbers, booleans, None, FlyDSL types, and tuples and lists of these",
+    f'complicated"]\nparams = {{}}\nreturns = ["launch", "limit"]\n{ARGS}': (
+        "limit of what the factory complicated returned is a complex, neither a FlyDSL launcher nor a plain value",
+        "plain values are strings, numbers, booleans, None, FlyDSL types, and tuples and lists of these",
     ),
     'values"]\nparams = {}\nreturns = ["a", "b"]': (
         "the factory values returned no launcher under the names of `returns`: a, b",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,30 @@ FAULTS = {
         "def kernels():\n    return {'tiny_kernels.negate:negate': {'arg': {'X': 'f32[L]'}}}\n",
         ['tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".arg: unknown key', 'Did you mean "args"?'],
     ),
+    "declarations are not of TOML's kinds": (
+        (
+            "from pathlib import Path\n\ndef kernels():\n    loop = {}\n    loop['a'] = loop\n"
+            "    yield 'tiny_kernels.negate:negate', {'constexpr': {'tile': [1, {'a': Path()}]}, 'options': {3: {1, 2}}}\n    yield loop\n"
+        ),
+        [
+            (
+                "configuration failed: 3 faults:\n"
+                '  1. tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".constexpr.tile[1].a: found a PosixPath\n'
+                "    -> yield what TOML has: strings, numbers, booleans, lists and tables; numpy's values have `item()` and `tolist()`\n"
+                '  2. tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".options.3: found a set\n'
+            ),
+            f"  3. tiny_kernels.declarations:kernels[1]{'.a' * 51}: lists and tables are nested more than 50 deep\n",
+        ],
+    ),
+    "declarations without end": (
+        "import itertools\n\ndef kernels():\n    return ((f'm:f{n}', {}) for n in itertools.count())\n",
+        ["tiny_kernels.declarations:kernels yields more than 10,000 kernels\n    -> correct the function\n"],
+    ),
+    "declarations call themselves": (
+        "def kernels():\n    return kernels()\n",
+        ["| tiny_kernels/declarations.py:2: return kernels() (9"],
+    ),
+    "declarations are nowhere": ("", ["module 'tiny_kernels.declarations' has no attribute 'kernels'\n    -> correct the function\n"]),
     "declarations are no table": ("def kernels():\n    return 3\n", ["returned int, not a dict and not (key, table) pairs"]),
 }
 
@@ -213,13 +238,20 @@ def test_faults_of_declarations(case: str, build: Callable[..., Build]) -> None:
 
 
 def test_unknown_llvm_option(build: Callable[..., Build]) -> None:
-    done = build(
-        {
-            "pyproject.toml": PYPROJECT + "options = { llvm-options = { no-such-option = true } }\n",
-            "tiny_kernels/__init__.py": "",
-            "tiny_kernels/negate.py": NEGATE,
-        }
-    )
+    options = "options = { llvm-options = { no-such-option = true, amdgpu-early-inline-all = 'maybe', inline-threshold = 99999999999 } }\n"
+    done = build({"pyproject.toml": PYPROJECT + options, "tiny_kernels/__init__.py": "", "tiny_kernels/negate.py": NEGATE})
     assert done.status == 1
-    assert "no-such-option" in done.output
     assert "Traceback" not in done.output
+    text = done.output.replace(re.findall(r"LLVM (\d\S+) does", done.output)[0], "24")
+    for words in (
+        (
+            "options.llvm-options.no-such-option: LLVM 24 does not take it: Unknown LLVM option: no-such-option\n"
+            "    -> correct the name, or write a value of its type: true, 3 or text\n"
+        ),
+        (
+            "options.llvm-options.amdgpu-early-inline-all: LLVM 24 does not take it: "
+            "LLVM option 'amdgpu-early-inline-all' is not a string option\n"
+        ),
+        "options.llvm-options.inline-threshold: 99999999999 is out of range\n    -> write an integer of 32 bits\n",
+    ):
+        assert words in text

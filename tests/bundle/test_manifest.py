@@ -401,13 +401,19 @@ def test_a_docstring_may_speak_of_paths(manifest: Manifest) -> None:
     assert "/opt/rocm/lib" in dataclasses.replace(manifest, launchers=(launcher,)).to_json()
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_without_a_form_are_not_written(manifest: Manifest, value: float) -> None:
+@pytest.mark.parametrize(("value", "text"), [(float("nan"), "nan"), (float("inf"), "inf"), (float("-inf"), "-inf")])
+def test_numbers_that_json_has_no_form_for(manifest: Manifest, value: float, text: str) -> None:
     (launcher,) = manifest.launchers
-    run = dataclasses.replace(launcher.specializations[0], params={"eps": value})
-    launcher = dataclasses.replace(launcher, specializations=(run,))
-    with pytest.raises(ManifestError, match="has no form in JSON"):
-        dataclasses.replace(manifest, launchers=(launcher,)).to_json()
+    run = dataclasses.replace(launcher.specializations[0], params={"eps": value, "pair": (1.0, {"low": value})})
+    manifest = dataclasses.replace(manifest, launchers=(dataclasses.replace(launcher, specializations=(run,)),))
+    written = manifest.to_json()
+    spelled = {"$float": text}
+    assert json.loads(written)["launchers"][0]["specializations"][0]["params"] == {"eps": spelled, "pair": [1.0, {"low": spelled}]}
+    read = Manifest.from_json(written, where="two.json")
+    assert repr(read.launchers[0].specializations[0].params) == repr(run.params)
+    wrong = written.replace(f'"$float": "{text}"', '"$float": "many"')
+    with pytest.raises(ManifestError, match=r'params.eps."\$float": is "many"'):
+        Manifest.from_json(wrong, where="two.json")
 
 
 def test_contradictions_are_not_written(manifest: Manifest) -> None:

@@ -262,7 +262,19 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (MINIMAL + "params = { N = [] }", f"{WHERE}.params.N: the list is empty\n    -> write at least one value"),
         (MINIMAL + "params = { N = [1, 2, 1] }", f"{WHERE}.params.N[2]: the integer 1 stands in the list twice"),
         (MINIMAL + "params = { N = [[1], [1]] }", f"{WHERE}.params.N[1]: a value stands in the list twice"),
-        (MINIMAL + "params = { N = nan }", f"{WHERE}.params.N: found the number nan\n    -> write a finite number"),
+        (
+            MINIMAL + "options = { llvm-options = { help-hidden = true } }",
+            f"{WHERE}.options.llvm-options.help-hidden: LLVM prints something for this option and ends the process\n    -> remove it",
+        ),
+        (MINIMAL + "params = { N = [nan, -nan] }", f"{WHERE}.params.N[1]: the number nan stands in the list twice"),
+        (
+            MINIMAL + f"params = {{ N = {'[' * 18}{']' * 18} }}",
+            f"{WHERE}.params.N{'[0]' * 17}: lists and tables are nested more than 16 deep\n    -> write a flatter value",
+        ),
+        (
+            MINIMAL + f"args = {{ p = {'{ a = ' * 17}'f32'{' }' * 17} }}",
+            f"{WHERE}.args.p{'.a' * 16}: lists and tables are nested more than 16 deep\n    -> write a flatter value",
+        ),
         (
             MINIMAL + "params = { N = 2020-01-01 }",
             f"{WHERE}.params.N: found a date\n    -> write a string, number, boolean, or a list of these, or a table for a struct",
@@ -453,6 +465,15 @@ def test_declarations_in_python(declarations: object, message: str, tmp_path: Pa
     with pytest.raises(ConfigError) as caught:
         extend_with_declarations(settings, declarations)
     assert str(caught.value) == message
+
+
+def test_faulty_declarations_are_not_missing(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f'[{T}]\nkernels-from = "d:kernels"\n', encoding="utf-8")
+    settings = read_settings(tmp_path, None, {})
+    with pytest.raises(ConfigError) as caught:
+        extend_with_declarations(settings, [1])
+    assert str(caught.value) == 'd:kernels[0]: found the integer 1\n    -> yield a pair ("module:attribute", table)'
+    assert fault(tmp_path, f'[{T}]\nkernels-from = "d:k:s"\n').startswith(f'{T}.kernels-from: "d:k:s" has more than one colon\n')
 
 
 def test_no_kernels_from_python_either(tmp_path: Path) -> None:

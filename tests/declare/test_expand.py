@@ -266,3 +266,32 @@ def test_one_declaration_of_ten_thousand_is_quick(read: Read) -> None:
     began = time.process_time()
     assert len(set(names(expand(settings)))) == 10000
     assert time.process_time() - began < 2
+
+
+def test_products_of_more_than_can_be_built(read: Read, config_fault: ConfigFault) -> None:
+    ten = list(range(10))
+    lists = ", ".join(f"{name} = {ten}" for name in "abcdef")
+    started = time.perf_counter()
+    assert config_fault(lambda: expand(read(K + f"params = {{ {lists} }}\nconstexpr = {{ g = {ten}, h = 1 }}"))) == (
+        f"{WHERE}: declares 10,000,000 specializations, the products of 10 values of params.a, 10 values of params.b, 10 values of params.c, "
+        "10 values of params.d, 10 values of params.e and 2 more\n"
+        "    -> at most 10,000 can be built of one kernel: list the combinations that are needed, as in params = [{ … }, { … }]"
+    )
+    # Sets have the lists of their kernel.
+    sets = "sets = [" + ", ".join(f"{{ params = {{ n = {n} }} }}" for n in range(11)) + "]\n"
+    assert config_fault(lambda: expand(read(K + sets + f"constexpr = {{ a = {list(range(1000))} }}"))) == (
+        f"{WHERE}: declares 11,000 specializations, the products of 1000 values of constexpr.a\n"
+        "    -> at most 10,000 can be built of one kernel: list the combinations that are needed, as in params = [{ … }, { … }]"
+    )
+    assert time.perf_counter() - started < 5
+    assert len(expand(read(K + f"params = {{ a = {ten}, b = {ten}, c = {ten} }}"))) == 1000
+
+
+def test_names_of_dims_make_no_difference(read: Read, config_fault: ConfigFault) -> None:
+    tables = 'args = [{ A = "f32[M, N]", B = "f32[N]" }, { B = "f32[L]", A = "f32[K, L]" }]'
+    assert config_fault(lambda: expand(read(K + tables))) == (
+        f"{WHERE}: declares f twice: a call fits B = f32[L], A = f32[K, L] where it fits A = f32[M, N], B = f32[N]\n"
+        "    -> remove one of them, or give them different targets"
+    )
+    # Where a name stands again does.
+    assert len(expand(read(K + 'args = [{ A = "f32[M, N]" }, { A = "f32[M, M]" }]'))) == 2

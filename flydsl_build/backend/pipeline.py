@@ -118,7 +118,7 @@ class BuiltKernels:
 
 
 def build_kernels(settings: Settings, project: Project, *, only: str | None = None) -> BuiltKernels:
-    """Compile everything declared, or the one module `only`, and write it into the build folder.
+    """Compile everything declared, or the one module `only` or that of its ops, and write it into the build folder.
 
     Raises
     ------
@@ -138,7 +138,8 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     specializations = expand(settings)
     every = tuple(dict.fromkeys(one.module for one in specializations))
     if only is not None:
-        specializations = tuple(one for one in specializations if one.module == only)
+        named = {only, only.removesuffix("_torch")} if settings.torch_ops else {only}
+        specializations = tuple(one for one in specializations if one.module in named)
         if not specializations:
             return BuiltKernels(files=(), modules=(), declared=every)
     placements = _placements(specializations, project)
@@ -377,7 +378,7 @@ def _check_torch_modules(placements: dict[str, Placement], project: Project) -> 
     for module, placement in placements.items():
         source = placement.torch_source
         for place in (source, source.with_suffix("")):
-            if (project.build_lib / place).exists():
+            if any((folder / place).exists() for folder in project.sources):
                 what = f"the project has a module of this name, which is where torch-ops puts the ops of {module}"
                 faults.add(str(place), what, "rename it")
         other = namespaces.setdefault(placement.torch_namespace, module)

@@ -556,7 +556,10 @@ def test_modules_of_ops(tmp_path: Path, warm_cache: Path) -> None:
         return installed.folder / str(installed.state()["modules"][name]["generation"])
 
     first = generation(OPS)
-    assert installed.run(OPS, NEGATE, script=ORIGINS) == [[str(first / "tiny_kernels" / f"{one}.py") for one in ("negate_torch", "negate")], []]
+    assert installed.run(OPS, NEGATE, script=ORIGINS) == [
+        [str(first / "tiny_kernels" / f"{one}.py") for one in ("negate_torch", "negate")],
+        [],
+    ]
     # Whichever of the two is imported first, both follow the source, and it is compiled once.
     installed.edit(SOURCE, "-X[index]", "X[index] * 3.0")
     origins, lines = installed.run(OPS, NEGATE, script=ORIGINS)
@@ -611,7 +614,10 @@ from tiny_kernels.negate_torch import negate
 import torch
 print(json.dumps([str(negate.__module__), hasattr(torch.ops.tiny_kernels_negate, "negate")]))
 """
-    assert run_script(script, argument={"site": str(installed.site)}, hip=hip_library, targets="gfx942", FLYDSL_BUILD_LOAD="lazy") == [OPS, True]
+    assert run_script(script, argument={"site": str(installed.site)}, hip=hip_library, targets="gfx942", FLYDSL_BUILD_LOAD="lazy") == [
+        OPS,
+        True,
+    ]
 
 
 def test_a_module_of_the_author_is_where_ops_go(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ RUNTIME = [
     "launcher.py",
     "module.py",
     "process.py",
+    "shape.py",
     "struct.py",
     "torch_ops.py",
 ]

@@ -53,13 +53,29 @@ VARIANTLIB = "variantlib>=0.2,<0.3"
 def _faults_in_words() -> Iterator[None]:
     """End the process with the message alone where the project or the machine is at fault; bugs keep their traceback."""
     try:
-        with cleaning_up_when_terminated():
+        with cleaning_up_when_terminated(), _setuptools_faults():
             yield
     except BuildError as error:
         sys.stdout.flush()
         sys.stderr.write(f"\nflydsl-build: {error.stage} failed: {error}\n")
         sys.stderr.flush()
         raise SystemExit(1) from None
+
+
+@contextlib.contextmanager
+def _setuptools_faults() -> Iterator[None]:
+    """Tell what setuptools finds wrong with a project from its bugs."""
+    try:
+        yield
+    except Exception as error:
+        errors = sys.modules.get("setuptools.errors")
+        # It has a class for most, and a plain ValueError for what is invalid in the [project] table.
+        known = errors is not None and isinstance(error, errors.BaseError)
+        if not known and not (isinstance(error, ValueError) and str(error).startswith("invalid pyproject.toml config")):
+            raise
+        what = "setuptools cannot build this project"
+        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=str(error))
+        raise BuildError(fault) from None
 
 
 def _settings(config_settings: Any, *, need_archs: bool = True) -> Settings:

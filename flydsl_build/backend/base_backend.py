@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.backend.pipeline import Project, build_kernels
+from flydsl_build.backend.pipeline import Project, build_kernels, unwritable
 from flydsl_build.backend.session import Layout
 from flydsl_build.backend.wheel_metadata import Headers, distribution_of
 from flydsl_build.bundle.platform_tag import wheel_tag
@@ -162,30 +162,40 @@ def add_kernels(wheel: Path, settings: Settings, form: WheelForm) -> Path:
             installer=(settings.base, f"what {settings.base} is told to install"),
         )
         build_kernels(settings, project)
-        return _pack(tree, wheel)
+        try:
+            return _pack(tree, wheel)
+        except OSError as error:
+            raise unwritable(error, wheel.parent) from None
 
 
 @contextlib.contextmanager
 def _unpacked(wheel: Path, tree: Path) -> Iterator[Path]:
     """Unpack a wheel, laid out as it will be installed; below the project, so that the cache knows its files by one name."""
     shutil.rmtree(tree, ignore_errors=True)
-    tree.mkdir(parents=True)
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            for info in archive.infolist():
-                path = Path(archive.extract(info, tree))
-                if info.external_attr >> 16 & 0o111 and path.is_file():
-                    path.chmod(0o755)
-        # Both are site-packages, and the new wheel is no longer for purelib alone.
-        for name in ("purelib", "platlib"):
-            for folder in tree.glob(f"*.data/{name}"):
-                shutil.copytree(folder, tree, dirs_exist_ok=True)
-                shutil.rmtree(folder)
+        try:
+            _unpack(wheel, tree)
+        except OSError as error:
+            raise unwritable(error, tree) from None
         yield tree
     finally:
         shutil.rmtree(tree, ignore_errors=True)
         with contextlib.suppress(OSError):
             tree.parent.rmdir()
+
+
+def _unpack(wheel: Path, tree: Path) -> None:
+    tree.mkdir(parents=True)
+    with zipfile.ZipFile(wheel) as archive:
+        for info in archive.infolist():
+            path = Path(archive.extract(info, tree))
+            if info.external_attr >> 16 & 0o111 and path.is_file():
+                path.chmod(0o755)
+    # Both are site-packages, and the new wheel is no longer for purelib alone.
+    for name in ("purelib", "platlib"):
+        for folder in tree.glob(f"*.data/{name}"):
+            shutil.copytree(folder, tree, dirs_exist_ok=True)
+            shutil.rmtree(folder)
 
 
 def _pack(tree: Path, wheel: Path) -> Path:
@@ -241,10 +251,13 @@ def layout_of(wheel: Path, settings: Settings, build_wheel: Callable[[], Path]) 
         digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items())).hexdigest()
         # Where compile processes find it, now and later.
         folder = settings.project_dir / "build" / "flydsl-editable" / f"built-{digest[:8]}"
-        for name, data in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        try:
+            for name, data in files.items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        except OSError as error:
+            raise unwritable(error, folder) from None
         roots = (*roots, str(folder.resolve()))
     return Layout(package_roots=roots, top_levels=tops)
 

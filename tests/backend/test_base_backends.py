@@ -287,6 +287,22 @@ def test_bases_that_are_other_names_of_what_is_there_anyway(tmp_path: Path) -> N
         assert answer.output == f'\nflydsl-build: configuration failed: tool.flydsl-build.base: "{base}" {fault}'
 
 
+@pytest.mark.parametrize("hook", ["build_wheel", "build_editable"])
+def test_a_build_folder_that_cannot_be_written(hook: str, tmp_path: Path) -> None:
+    project = project_on("hatchling", tmp_path)
+    (project / "build").write_text("")
+    (dist := tmp_path / "dist").mkdir()
+    answer = call_hook(project, hook, dist, None, None, ok=False)
+    fault = {
+        "build_wheel": f"{project}/build/flydsl-wheel: cannot be written (Not a directory)\n"
+        "    -> make the build folder writable, or free space on its disk\n",
+        "build_editable": f"flydsl-build: build failed: {project}/build/flydsl-editable/",
+    }[hook]
+    assert fault in answer.output
+    assert "Traceback" not in answer.output
+    assert list(dist.iterdir()) == []
+
+
 METADATA = '"x-1.dist-info/METADATA": "Name: x\\nVersion: 1\\n"'
 
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import inspect
 import re
 import shutil
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.backend.pipeline import Project, build_kernels
+from flydsl_build.backend.pipeline import Project, build_kernels, unwritable
 from flydsl_build.backend.session import Layout
 from flydsl_build.backend.wheel_metadata import Headers, distribution_of
 from flydsl_build.bundle.platform_tag import wheel_tag
-from flydsl_build.errors import ConfigError, Fault, FaultCollector
+from flydsl_build.errors import BuildError, ConfigError, Fault, FaultCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
 
-__all__ = ["add_kernels", "extract_metadata", "layout_of", "load_base", "roots_of_declared", "source_roots"]
+__all__ = ["add_kernels", "base_hook", "built_wheel", "extract_metadata", "layout_of", "load_base", "roots_of_declared", "source_roots"]
 
 # Where projects keep their packages; then any other folder of the project.
 _USUAL = (".", "src", "python", "lib")
@@ -55,6 +56,66 @@ def load_base(name: str) -> Any:
         fix = "add the distribution that has it to build-system.requires in pyproject.toml; without isolation, install it"
         raise ConfigError(Fault(where="tool.flydsl-build.base", what=what, fix=fix)) from None
     return found
+
+
+def base_hook(base: Any, name: str, hook: str) -> Callable[..., str]:
+    """Return a hook of the base that it must have for what was asked for.
+
+    Raises
+    ------
+    ConfigError
+        It has none that can be called as PEP 517 and PEP 660 say.
+    """
+    found: Callable[..., str] | None = getattr(base, hook, None)
+    arguments = ("", None) if hook == "build_sdist" else ("", None, None)
+    what = f"{name} has no {hook}"
+    if callable(found):
+        try:
+            inspect.signature(found).bind(*arguments)
+        except TypeError as error:
+            what = f"{hook} of {name} cannot be called as PEP 517 has it: {error}"
+        except ValueError:  # compiled code need not say what it takes
+            return found
+        else:
+            return found
+    raise ConfigError(Fault(where="tool.flydsl-build.base", what=what, fix="name another base"))
+
+
+def built_wheel(folder: Path, name: object, base: str) -> Path:
+    """Return the wheel that the base has built into `folder`.
+
+    Raises
+    ------
+    BuildError
+        What it has built is no wheel.
+    """
+    if not isinstance(name, str) or not (folder / name).is_file():
+        what = f"it returned {name!r}, which is not the name of a file that it wrote"
+    elif re.fullmatch(r"[^-/]+-[^-/]+(-\d[^-/]*)?(-[^-/]+){3}\.whl", name) is None:
+        what = f"it wrote {name}, which is not named like a wheel"
+    elif not zipfile.is_zipfile(folder / name):
+        what = f"it wrote {name}, which is no zip archive"
+    else:
+        missing = _missing(folder / name)
+        if missing is None:
+            return folder / name
+        what = f"it wrote {name}, which has no {missing}"
+    fix = "let it build the package alone, without flydsl-build, and see what it writes"
+    raise BuildError(Fault(where=f"base back end {base}", what=what, fix=fix))
+
+
+def _missing(wheel: Path) -> str | None:
+    """Return what a wheel lacks that its metadata must have."""
+    with zipfile.ZipFile(wheel) as archive:
+        for file, fields in {"METADATA": ("Name", "Version"), "WHEEL": ()}.items():
+            names = [one for one in archive.namelist() if re.fullmatch(rf"[^/]+\.dist-info/{file}", one)]
+            if len(names) != 1:
+                return f"single .dist-info/{file}" if names else f".dist-info/{file}"
+            text = archive.read(names[0]).decode(errors="replace")
+            for field in fields:
+                if re.search(rf"^{field}: *\S", text, re.MULTILINE | re.IGNORECASE) is None:
+                    return f"{field} in {names[0]}"
+    return None
 
 
 def source_roots(project: Path, files: Iterable[PurePosixPath], *, built: Path | None = None) -> dict[PurePosixPath, Path]:
@@ -101,30 +162,40 @@ def add_kernels(wheel: Path, settings: Settings, form: WheelForm) -> Path:
             installer=(settings.base, f"what {settings.base} is told to install"),
         )
         build_kernels(settings, project)
-        return _pack(tree, wheel)
+        try:
+            return _pack(tree, wheel)
+        except OSError as error:
+            raise unwritable(error, wheel.parent) from None
 
 
 @contextlib.contextmanager
 def _unpacked(wheel: Path, tree: Path) -> Iterator[Path]:
     """Unpack a wheel, laid out as it will be installed; below the project, so that the cache knows its files by one name."""
     shutil.rmtree(tree, ignore_errors=True)
-    tree.mkdir(parents=True)
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            for info in archive.infolist():
-                path = Path(archive.extract(info, tree))
-                if info.external_attr >> 16 & 0o111 and path.is_file():
-                    path.chmod(0o755)
-        # Both are site-packages, and the new wheel is no longer for purelib alone.
-        for name in ("purelib", "platlib"):
-            for folder in tree.glob(f"*.data/{name}"):
-                shutil.copytree(folder, tree, dirs_exist_ok=True)
-                shutil.rmtree(folder)
+        try:
+            _unpack(wheel, tree)
+        except OSError as error:
+            raise unwritable(error, tree) from None
         yield tree
     finally:
         shutil.rmtree(tree, ignore_errors=True)
         with contextlib.suppress(OSError):
             tree.parent.rmdir()
+
+
+def _unpack(wheel: Path, tree: Path) -> None:
+    tree.mkdir(parents=True)
+    with zipfile.ZipFile(wheel) as archive:
+        for info in archive.infolist():
+            path = Path(archive.extract(info, tree))
+            if info.external_attr >> 16 & 0o111 and path.is_file():
+                path.chmod(0o755)
+    # Both are site-packages, and the new wheel is no longer for purelib alone.
+    for name in ("purelib", "platlib"):
+        for folder in tree.glob(f"*.data/{name}"):
+            shutil.copytree(folder, tree, dirs_exist_ok=True)
+            shutil.rmtree(folder)
 
 
 def _pack(tree: Path, wheel: Path) -> Path:
@@ -180,10 +251,13 @@ def layout_of(wheel: Path, settings: Settings, build_wheel: Callable[[], Path]) 
         digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items())).hexdigest()
         # Where compile processes find it, now and later.
         folder = settings.project_dir / "build" / "flydsl-editable" / f"built-{digest[:8]}"
-        for name, data in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        try:
+            for name, data in files.items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        except OSError as error:
+            raise unwritable(error, folder) from None
         roots = (*roots, str(folder.resolve()))
     return Layout(package_roots=roots, top_levels=tops)
 

@@ -23,7 +23,7 @@ from flydsl_build.backend.pipeline import Project, build_kernels
 from flydsl_build.backend.wheel_file import read_members, rewrite
 from flydsl_build.backend.wheel_metadata import distribution_of
 from flydsl_build.config.settings import read_settings
-from flydsl_build.editable.freshness import Freshness
+from flydsl_build.editable.freshness import Freshness, with_ops
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
 from flydsl_build.errors import BuildError, Fault, ToolchainError
 
@@ -66,7 +66,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "folder": str(Path(project, "build", "flydsl-editable", hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):
-        facts["declared"] = list(_compile(settings, facts, only=None).declared)
+        facts["declared"] = with_ops(_compile(settings, facts, only=None).declared, torch_ops=settings.torch_ops)
     sys.stdout.write(f"flydsl-build: editable install: kernels are in {facts['folder']}, and compiled again when their sources change\n")
     package = f"_editable_flydsl_{re.sub(r'[-_.]+', '_', name).lower()}"
     source = Path(flydsl_build.__file__).parent / "editable"
@@ -124,7 +124,8 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
             top_levels=frozenset(facts["top_levels"]),
         )
         built = build_kernels(settings, project, only=only)
-        modules = {name: one for name, one in state["modules"].items() if name in built.declared}
+        declared = with_ops(built.declared, torch_ops=settings.torch_ops)
+        modules = {name: one for name, one in state["modules"].items() if name in declared}
         runtimes = state["runtimes"]
         for one in built.modules:
             placement = one.placement
@@ -140,13 +141,16 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
                 "package": placement.stem == "__init__",
                 "dependencies": dependencies,
             }
+            if settings.torch_ops:
+                ops = {"file": str(placement.torch_source), "source": None, "package": False}
+                modules[f"{placement.module}_torch"] = modules[placement.module] | ops
             runtimes[".".join(placement.anchor.parts)] = generation.name
         state = {
             "schema": SCHEMA,
             "runtime": runtime,
             "modules": modules,
             "runtimes": runtimes,
-            "declared": list(built.declared),
+            "declared": declared,
             "declarations": declarations,
         }
         for name in {"declared:"}.union(*(one["dependencies"] or () for one in modules.values())):

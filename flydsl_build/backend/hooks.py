@@ -16,7 +16,7 @@ from flydsl_build.compile.remote_cache import fsspec_requirement
 from flydsl_build.compile.toolchain import linker_is_present
 from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
-from flydsl_build.errors import BuildError, ConfigError, Fault
+from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,13 +53,29 @@ VARIANTLIB = "variantlib>=0.2,<0.3"
 def _faults_in_words() -> Iterator[None]:
     """End the process with the message alone where the project or the machine is at fault; bugs keep their traceback."""
     try:
-        with cleaning_up_when_terminated():
+        with cleaning_up_when_terminated(), _setuptools_faults():
             yield
     except BuildError as error:
         sys.stdout.flush()
         sys.stderr.write(f"\nflydsl-build: {error.stage} failed: {error}\n")
         sys.stderr.flush()
         raise SystemExit(1) from None
+
+
+@contextlib.contextmanager
+def _setuptools_faults() -> Iterator[None]:
+    """Tell what setuptools finds wrong with a project from its bugs."""
+    try:
+        yield
+    except Exception as error:
+        errors = sys.modules.get("setuptools.errors")
+        # It has a class for most, and a plain ValueError for what is invalid in the [project] table.
+        known = errors is not None and isinstance(error, errors.BaseError)
+        if not known and not (isinstance(error, ValueError) and str(error).startswith("invalid pyproject.toml config")):
+            raise
+        what = "setuptools cannot build this project"
+        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=str(error))
+        raise BuildError(fault) from None
 
 
 def _settings(config_settings: Any, *, need_archs: bool = True) -> Settings:
@@ -165,16 +181,28 @@ def _metadata(hook: str, metadata_directory: str, config_settings: Any) -> str:
         from flydsl_build.backend.base_backend import extract_metadata
 
         with tempfile.TemporaryDirectory(prefix="flydsl-build-") as temporary:
-            build = _base_hook(settings, hook.replace("prepare_metadata_for_", ""))
-            return extract_metadata(Path(temporary, build(temporary, base_settings(config_settings), None)), Path(metadata_directory))
+            wheel = _base_wheel(settings, hook.replace("prepare_metadata_for_", ""), temporary, config_settings)
+            return extract_metadata(wheel, Path(metadata_directory))
 
 
 def _base_hook(settings: Settings, hook: str) -> Callable[..., str]:
     """Return a hook of the base that is not optional for what was asked for."""
-    found: Callable[..., str] | None = getattr(_base(settings), hook, None)
-    if found is None:
-        raise ConfigError(Fault(where="tool.flydsl-build.base", what=f"{settings.base} has no {hook}", fix="name another base"))
-    return found
+    if settings.has_setuptools_base:
+        found: Callable[..., str] = getattr(_setuptools(), hook)
+        return found
+    from flydsl_build.backend.base_backend import base_hook
+
+    return base_hook(_base(settings), settings.base, hook)
+
+
+def _base_wheel(settings: Settings, hook: str, folder: str, config_settings: Any, metadata_directory: str | None = None) -> Path:
+    """Let the base build a wheel into `folder`; return its path."""
+    name = _base_hook(settings, hook)(folder, base_settings(config_settings), metadata_directory)
+    if settings.has_setuptools_base:
+        return Path(folder, name)
+    from flydsl_build.backend.base_backend import built_wheel
+
+    return built_wheel(Path(folder), name, settings.base)
 
 
 def _prepared(settings: Settings, metadata_directory: str | None) -> str | None:
@@ -240,8 +268,7 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
     try:
         with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
             with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)):
-                name = _base_hook(settings, "build_wheel")(temporary, base_settings(config_settings), None)
-            wheel = Path(temporary, name)
+                wheel = _base_wheel(settings, "build_wheel", temporary, config_settings)
             if not settings.has_setuptools_base and (settings.kernels or settings.kernels_from):
                 from flydsl_build.backend.base_backend import add_kernels
 
@@ -279,9 +306,8 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         _require_folder(wheel_directory)
         running = session.Session(settings=settings, project=Path.cwd(), editable=True)
         with session.active(running):
-            build = _base_hook(settings, "build_editable")
-            name = build(temporary, base_settings(config_settings), _prepared(settings, metadata_directory))
-        wheel = Path(temporary, name)
+            prepared = _prepared(settings, metadata_directory)
+            wheel = _base_wheel(settings, "build_editable", temporary, config_settings, prepared)
         if not settings.kernels and not settings.kernels_from:
             pass
         elif settings.editable == "aot":
@@ -290,8 +316,8 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
             add_kernels(wheel, settings, _layout(running, wheel, config_settings), given_settings(config_settings, os.environ))
         else:
             sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
-        wheel_file.rewrite(wheel, Path(wheel_directory, name), wheel_file.read_members(wheel), os.environ)
-        return name
+        wheel_file.rewrite(wheel, Path(wheel_directory, wheel.name), wheel_file.read_members(wheel), os.environ)
+        return wheel.name
 
 
 def _layout(running: Session, wheel: Path, config_settings: Any) -> Layout:
@@ -302,7 +328,7 @@ def _layout(running: Session, wheel: Path, config_settings: Any) -> Layout:
         def build_wheel() -> Path:
             folder = wheel.parent / "not-editable"
             folder.mkdir()
-            return folder / _base_hook(running.settings, "build_wheel")(str(folder), base_settings(config_settings), None)
+            return _base_wheel(running.settings, "build_wheel", str(folder), config_settings)
 
         return layout_of(wheel, running.settings, build_wheel)
     if running.layout is None:

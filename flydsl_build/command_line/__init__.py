@@ -21,6 +21,14 @@ _INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0 done, 1 something is wrong with the input, 2 the command line itself is wrong."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("flydsl-build: interrupted\n")
+        return _INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
     from flydsl_build import __version__
     from flydsl_build.command_line import build, cache, diff, doctor, init, inspect, plan, report, schema, verify
     from flydsl_build.errors import BuildError
@@ -42,7 +50,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, `head` for one, has seen enough. Python would complain once more when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("flydsl-build: interrupted\n")
-        return _INTERRUPTED
     return status

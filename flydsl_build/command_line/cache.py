@@ -58,6 +58,13 @@ def _folder(arguments: argparse.Namespace) -> CacheFolder:
         raise BuildError(
             Fault(where="cache", what="platformdirs is not installed, so no folder is known", fix="name it: --cache-dir DIR")
         ) from None
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError:
+        pass  # No build has made it yet.
+    except OSError as error:
+        what = f"cannot be read ({error.strerror or error})"
+        raise BuildError(Fault(where=str(folder), what=what, fix="see who may read it, or name another: --cache-dir DIR")) from None
     return CacheFolder(folder, limit=settings.cache_size, say=_say)
 
 

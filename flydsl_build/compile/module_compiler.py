@@ -682,6 +682,8 @@ def _trace(
             )
             if dump_folder:
                 _dump(specialization, lowered, Path(dump_folder), job, settings)
+    except _FaultError:
+        raise
     except TorchMissingError as error:
         raise _FaultError(
             Fault(
@@ -862,16 +864,21 @@ def _dump(specialization: Specialization, lowered: flydsl_adapter.Lowered, stage
     """Write what the author asked to see of one specialization: FlyDSL's stages, the LLVM IR, the ISA, in files that sort."""
     axes = [f"{name}-{value}" for name, value in job.axes]
     folder = Path(job.dump_ir or ".", job.module, specialization.name, *axes, job.target)
-    folder.mkdir(parents=True, exist_ok=True)
     files = sorted(stages.rglob("*.mlir"))
-    for path in files:
-        shutil.copyfile(path, folder / path.name)
     attach = flydsl_adapter.attach_fragment(job.target, lowered.hints, specialization.options.for_target(job.target), lowered.link_libs)
     with flydsl_adapter.mlir_context(), flydsl_adapter.llvm_options(lowered.hints.get("llvm_options") or {}):
         joined = device_module.join_gpu_modules([(specialization.name, ir.Module.parse(lowered.text))])
-        (folder / f"{len(files):02d}_llvm_ir.ll").write_text(device_module.llvm_ir(joined.module), encoding="utf-8")
-        text = device_module.assembly(joined.module, attach=attach, toolkit=settings.toolkit.folder)
-        (folder / f"{len(files) + 1:02d}_isa.s").write_text(text, encoding="utf-8")
+        texts = {f"{len(files):02d}_llvm_ir.ll": device_module.llvm_ir(joined.module)}
+        texts[f"{len(files) + 1:02d}_isa.s"] = device_module.assembly(joined.module, attach=attach, toolkit=settings.toolkit.folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            shutil.copyfile(path, folder / path.name)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"{folder} cannot be written ({error.strerror or error})"
+        raise _FaultError(Fault(where="dump-ir", what=what, fix="name a folder that can be written, on a disk with room")) from None
 
 
 _DEVICE_LIBRARY = re.compile(r"__oc[mk]l_|bitcode|rocdl\.(?:workgroup|grid)\.dim")

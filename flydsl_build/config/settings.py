@@ -263,6 +263,12 @@ def _folder_or_file(text: str, project_dir: Path) -> Path:
 
 def _base(reader: TableReader) -> str | None:
     name = reader.string("base")
+    if name is not None and name.startswith("flydsl_build"):
+        reader.reject("base", f'"{name}" is this back end itself', "name another, or leave the key out for setuptools")
+        return None
+    if name is not None and name.startswith(f"{SETUPTOOLS}:"):
+        reader.reject("base", f'"{name}" is setuptools in another form', f'write "{SETUPTOOLS}", or leave the key out')
+        return None
     if name is None or re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?", name):
         return name
     reader.reject("base", f'"{name}" is not the name of a module', 'write it as build-backend is written, such as "hatchling.build"')

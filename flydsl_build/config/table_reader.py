@@ -100,7 +100,7 @@ class TableReader:
         """Return a non-empty string, or None."""
         value = self._typed(key, str, "a string")
         if value is not None and not value.strip():
-            self.reject(key, "the string is empty")
+            self.reject(key, "the string is empty", "write a value, or leave the key out")
             return None
         if value is not None and "\0" in value:
             self.reject(key, "the string has a NUL character", "remove it")
@@ -158,7 +158,7 @@ class TableReader:
             if not isinstance(item, str):
                 self.faults.add(f"{self.place(key)}[{index}]", f"found {describe(item)}", "write a string")
             elif not item.strip():
-                self.faults.add(f"{self.place(key)}[{index}]", "the string is empty")
+                self.faults.add(f"{self.place(key)}[{index}]", "the string is empty", "remove it")
             elif "\0" in item:
                 self.faults.add(f"{self.place(key)}[{index}]", "the string has a NUL character", "remove it")
             else:

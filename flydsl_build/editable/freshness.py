@@ -4,7 +4,7 @@
 The names of dependencies and their fingerprints are those of `compile.dependencies`, and three more:
 
 `table:MODULE`  the part of `[tool.flydsl-build]` that the kernels of a module follow from
-`declared:`     the names of the modules that have kernels there
+`declared:`     the names of the modules that are made of it
 `dist:NAME`     counts only where the distribution is installed: kernels may be built in one environment and used in another
 
 A file is read only if its stamp is not the one that it had when its fingerprint was taken.
@@ -19,18 +19,25 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["Freshness", "declared_modules"]
+__all__ = ["Freshness", "declared_modules", "with_ops"]
 
 # A file that was written this short a time ago may be written again without a change of its times (in nanoseconds).
 _RACY = 2 * 10**9
 
 
 def declared_modules(project: str) -> list[str]:
-    """Return the modules that pyproject.toml declares kernels of; none if it cannot be read."""
-    return sorted({key.partition(":")[0] for key in _kernels(_table(project) or {})})
+    """Return the modules that pyproject.toml declares kernels of, and their modules of ops; none if it cannot be read."""
+    table = _table(project) or {}
+    names = {key.partition(":")[0] for key in _kernels(table)}
+    return with_ops(sorted(names), torch_ops=table.get("torch-ops") is True)
+
+
+def with_ops(modules: Sequence[str], *, torch_ops: bool) -> list[str]:
+    """Return modules and, where they are made, the modules with their launchers as ops of torch."""
+    return [*modules, *(f"{module}_torch" for module in modules if torch_ops)]
 
 
 def _table(project: str) -> dict[str, Any] | None:

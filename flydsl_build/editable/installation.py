@@ -229,7 +229,7 @@ class Installation:
             )
             raise ImportError(msg, name=name)
         if module is None:
-            _say(f"{name} has no kernels declared any more: its FlyDSL source is imported")
+            _say(f"{name} is not declared any more: what the project itself has of this name is imported")
 
     def _ask(self, command: list[str], lock: int, request: dict[str, Any]) -> dict[str, Any]:
         import subprocess

@@ -100,6 +100,29 @@ def test_compile(case: str, build: Callable[..., Build]) -> None:
     assert len(text) < 40_000
 
 
+SETUPTOOLS = {
+    ('name = "tiny-kernels"', 'name = "tiny kernels!"'): "configuration error: `project.name` must be pep508-identifier",
+    ('version = "1.0"', 'version = "one"'): "configuration error: `project.version` must be pep440",
+    ('packages = ["tiny_kernels"]', "py-modules = 3"): "configuration error: `tool.setuptools.py-modules` must be array",
+}
+
+
+@pytest.mark.parametrize("change", SETUPTOOLS)
+def test_what_setuptools_finds(change: tuple[str, str], build: Callable[..., Build]) -> None:
+    assert change[0] in PYPROJECT
+    lines = message(build(project(PYPROJECT.replace(*change)))).splitlines()
+    assert lines[-4:-2] == ["pyproject.toml: setuptools cannot build this project", "    -> correct what it finds"]
+    assert lines[-1] == f"    | {SETUPTOOLS[change]}"
+
+
+def test_stages_are_to_go_where_they_cannot(build: Callable[..., Build]) -> None:
+    done = build(project(), config={"dump-ir": "pyproject.toml"})
+    assert message(done) == (
+        f"dump-ir: {done.project}/pyproject.toml/tiny_kernels.negate/negate/gfx942 cannot be written (Not a directory)\n"
+        "    -> name a folder that can be written, on a disk with room\n"
+    )
+
+
 def test_orphan_holds_the_pipe(build: Callable[..., Build]) -> None:
     # The child is a fork without exec: it has the worker's end of the pipe.
     code = "import os, time\nif os.fork() == 0:\n    time.sleep(90)\n    os._exit(0)\nos._exit(3)\n"

@@ -274,6 +274,95 @@ def test_a_base_that_is_no_name(base: str, tmp_path: Path) -> None:
     assert "Traceback" not in answer.output
 
 
+def test_bases_that_are_other_names_of_what_is_there_anyway(tmp_path: Path) -> None:
+    project = project_on("hatchling", tmp_path)
+    settings = project / "pyproject.toml"
+    text = settings.read_text()
+    for base, fault in {
+        "flydsl_build.backend": "is this back end itself\n    -> name another, or leave the key out for setuptools\n",
+        "setuptools.build_meta:__legacy__": 'is setuptools in another form\n    -> write "setuptools.build_meta", or leave the key out\n',
+    }.items():
+        settings.write_text(text.replace('base = "hatchling.build"', f'base = "{base}"'))
+        answer = call_hook(project, "build_wheel", tmp_path, None, ok=False)
+        assert answer.output == f'\nflydsl-build: configuration failed: tool.flydsl-build.base: "{base}" {fault}'
+
+
+@pytest.mark.parametrize("hook", ["build_wheel", "build_editable"])
+def test_a_build_folder_that_cannot_be_written(hook: str, tmp_path: Path) -> None:
+    project = project_on("hatchling", tmp_path)
+    (project / "build").write_text("")
+    (dist := tmp_path / "dist").mkdir()
+    answer = call_hook(project, hook, dist, None, None, ok=False)
+    fault = {
+        "build_wheel": f"{project}/build/flydsl-wheel: cannot be written (Not a directory)\n"
+        "    -> make the build folder writable, or free space on its disk\n",
+        "build_editable": f"flydsl-build: build failed: {project}/build/flydsl-editable/",
+    }[hook]
+    assert fault in answer.output
+    assert "Traceback" not in answer.output
+    assert list(dist.iterdir()) == []
+
+
+METADATA = '"x-1.dist-info/METADATA": "Name: x\\nVersion: 1\\n"'
+
+
+@pytest.mark.parametrize(
+    ("backend", "fault"),
+    [
+        ("build_wheel = 3", "tool.flydsl-build.base: odd_backend has no build_wheel"),
+        (
+            "def build_wheel(folder): return write(folder)",
+            "tool.flydsl-build.base: build_wheel of odd_backend cannot be called as PEP 517 has it: too many positional arguments",
+        ),
+        ("def build_wheel(*_): return None", "it returned None, which is not the name of a file that it wrote"),
+        (
+            "def build_wheel(*_): return 'a-1-py3-none-any.whl'",
+            "it returned 'a-1-py3-none-any.whl', which is not the name of a file that it wrote",
+        ),
+        ("def build_wheel(folder, *_): return write(folder, 'x.whl')", "it wrote x.whl, which is not named like a wheel"),
+        (
+            "def build_wheel(folder, *_):\n    open(folder + '/x-1-py3-none-any.whl', 'w').close()\n    return 'x-1-py3-none-any.whl'",
+            "it wrote x-1-py3-none-any.whl, which is no zip archive",
+        ),
+        ("def build_wheel(folder, *_): return write(folder)", "it wrote x-1-py3-none-any.whl, which has no .dist-info/METADATA"),
+        (
+            "def build_wheel(folder, *_): return write(folder, **{'x-1.dist-info/METADATA': 'Name: x', 'x-1.dist-info/WHEEL': ''})",
+            "it wrote x-1-py3-none-any.whl, which has no Version in x-1.dist-info/METADATA",
+        ),
+        (
+            f"def build_wheel(folder, *_): return write(folder, **{{{METADATA}}})",
+            "it wrote x-1-py3-none-any.whl, which has no .dist-info/WHEEL",
+        ),
+        (
+            f"def build_wheel(folder, *_): return write(folder, **{{{METADATA}, 'y-1.dist-info/METADATA': ''}})",
+            "it wrote x-1-py3-none-any.whl, which has no single .dist-info/METADATA",
+        ),
+    ],
+)
+def test_a_base_that_builds_no_wheel(backend: str, fault: str, tmp_path: Path) -> None:
+    project = project_on("hatchling", tmp_path)
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('base = "hatchling.build"', 'base = "odd_backend"'))
+    (folder := tmp_path / "backend").mkdir()
+    (folder / "odd_backend.py").write_text(f"""
+import zipfile
+def write(folder, name="x-1-py3-none-any.whl", **files):
+    with zipfile.ZipFile(f"{{folder}}/{{name}}", "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return name
+{backend}
+""")
+    (dist := tmp_path / "dist").mkdir()
+    answer = call_hook(project, "build_wheel", dist, None, ok=False, env={"PYTHONPATH": str(folder)})
+    where, fix = "", "name another base"
+    if not fault.startswith("tool."):
+        where, fix = "base back end odd_backend: ", "let it build the package alone, without flydsl-build, and see what it writes"
+    stage = "build" if where else "configuration"
+    assert answer.output == f"\nflydsl-build: {stage} failed: {where}{fault}\n    -> {fix}\n"
+    assert list(dist.iterdir()) == []
+
+
 def test_settings_of_the_base_pass_and_misspelt_ones_of_ours_do_not(tmp_path: Path) -> None:
     project = project_on("hatchling", tmp_path)
     answer = call_hook(project, "build_wheel", tmp_path, {"some-key": "of the base", "archs": "gfx1100"})

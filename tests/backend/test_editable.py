@@ -294,7 +294,7 @@ print(json.dumps([origin, stderr.getvalue().splitlines()]))
     assert origin == str(two.project / "two_kernels" / "second.py")
     assert lines == [
         "flydsl-build: two_kernels.second: [tool.flydsl-build] changed; compiling it",
-        "flydsl-build: two_kernels.second has no kernels declared any more: its FlyDSL source is imported",
+        "flydsl-build: two_kernels.second is not declared any more: what the project itself has of this name is imported",
     ]
 
 
@@ -526,3 +526,105 @@ def test_distributions_count_only_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     assert fresh.change({"file:a": None}) == "a is new"
     assert fresh.change({"list:.": "0" * 64}) == "the content of the folder . changed"
+
+
+# --- ops of torch --------------------------------------------------------------------------------------------------------------------------
+
+ORIGINS = """
+import site, importlib.util, io, contextlib
+site.addsitedir(argument["site"])
+with contextlib.redirect_stderr(io.StringIO()) as stderr:
+    specs = [importlib.util.find_spec(name) for name in argument["modules"]]
+print(json.dumps([[spec and spec.origin for spec in specs], stderr.getvalue().splitlines()]))
+"""
+OPS = "tiny_kernels.negate_torch"
+
+
+def _with_ops(folder: Path) -> tuple[Path, str]:
+    project = copy_project(PACKAGES / "tiny", folder / "project")
+    settings = project / "pyproject.toml"
+    text = settings.read_text() + 'out = ["X"]\n'
+    settings.write_text(text.replace("archs", "torch-ops = true\narchs"))
+    return project, text
+
+
+def test_modules_of_ops(tmp_path: Path, warm_cache: Path) -> None:
+    project, without = _with_ops(tmp_path)
+    installed = install(project, tmp_path, cache=warm_cache)
+
+    def generation(name: str) -> Path:
+        return installed.folder / str(installed.state()["modules"][name]["generation"])
+
+    first = generation(OPS)
+    assert installed.run(OPS, NEGATE, script=ORIGINS) == [
+        [str(first / "tiny_kernels" / f"{one}.py") for one in ("negate_torch", "negate")],
+        [],
+    ]
+    # Whichever of the two is imported first, both follow the source, and it is compiled once.
+    installed.edit(SOURCE, "-X[index]", "X[index] * 3.0")
+    origins, lines = installed.run(OPS, NEGATE, script=ORIGINS)
+    assert lines == [f"flydsl-build: {OPS}: {SOURCE} changed; compiling it"]
+    second = generation(OPS)
+    assert origins == [str(second / "tiny_kernels" / f"{one}.py") for one in ("negate_torch", "negate")]
+    assert (second != first, generation(NEGATE)) == (True, second)
+    installed.edit(SOURCE, "X[index] * 3.0", "-X[index]")
+    assert installed.run(NEGATE, OPS, script=ORIGINS)[1] == [f"flydsl-build: {NEGATE}: {SOURCE} changed; compiling it"]
+    # The setting is a source, too.
+    settings = project / "pyproject.toml"
+    table = settings.read_text()
+    settings.write_text(without)
+    assert installed.run(OPS, script=ORIGINS) == [
+        [None],
+        [
+            f"flydsl-build: {OPS}: [tool.flydsl-build] changed; compiling it",
+            f"flydsl-build: {OPS} is not declared any more: what the project itself has of this name is imported",
+        ],
+    ]
+    assert installed.run(OPS, script=ORIGINS) == [[None], []]
+    (project / "tiny_kernels" / "negate_torch.py").write_text("")
+    assert installed.run(OPS, script=ORIGINS) == [[str(project / "tiny_kernels" / "negate_torch.py")], []]
+    (project / "tiny_kernels" / "negate_torch.py").unlink()
+    settings.write_text(table)
+    origins, lines = installed.run(OPS, script=ORIGINS)
+    assert lines == [f"flydsl-build: {OPS}: it has not been compiled yet; compiling it"]
+    assert origins == [str(generation(OPS) / "tiny_kernels" / "negate_torch.py")]
+
+
+def test_modules_of_ops_at_the_top(tmp_path: Path, warm_cache: Path) -> None:
+    project = copy_project(PACKAGES / "layouts", tmp_path / "project")
+    settings = project / "pyproject.toml"
+    text = settings.read_text().replace("[tool.flydsl-build]\n", "[tool.flydsl-build]\ntorch-ops = true\n")
+    settings.write_text(re.sub(r"^args = .*$", r'\g<0>\nout = ["X"]', text, flags=re.MULTILINE))
+    installed = install(project, tmp_path, cache=warm_cache)
+    names = [f"{name}_torch" for name in LAUNCHERS]
+    origins, lines = installed.run(*names, script=ORIGINS)
+    assert lines == []
+    modules = installed.state()["modules"]
+    places = ["top_kernels_torch.py", "outer_torch.py", "outer/inner/deep_torch.py", "space/shared_torch.py", "space/regular/own_torch.py"]
+    assert origins == [str(installed.folder / modules[name]["generation"] / place) for name, place in zip(names, places, strict=True)]
+
+
+def test_ops_of_an_editable_install_can_be_imported(tmp_path: Path, warm_cache: Path, hip_library: Path) -> None:
+    pytest.importorskip("torch")
+    installed = install(_with_ops(tmp_path)[0], tmp_path, cache=warm_cache)
+    script = """
+import site
+site.addsitedir(argument["site"])
+from tiny_kernels.negate_torch import negate
+import torch
+print(json.dumps([str(negate.__module__), hasattr(torch.ops.tiny_kernels_negate, "negate")]))
+"""
+    assert run_script(script, argument={"site": str(installed.site)}, hip=hip_library, targets="gfx942", FLYDSL_BUILD_LOAD="lazy") == [
+        OPS,
+        True,
+    ]
+
+
+def test_a_module_of_the_author_is_where_ops_go(tmp_path: Path) -> None:
+    project, _ = _with_ops(tmp_path)
+    (project / "tiny_kernels" / "negate_torch.py").write_text("")
+    answer = call_hook(project, "build_editable", tmp_path, None, None, ok=False)
+    assert answer.output.rpartition("\nflydsl-build: ")[2] == (
+        "build failed: tiny_kernels/negate_torch.py: the project has a module of this name, which is where torch-ops puts the ops of "
+        f"{NEGATE}\n    -> rename it\n"
+    )

@@ -108,3 +108,15 @@ def test_a_size_that_is_none(call: Any, folder: Path) -> None:
         'flydsl-build: --size: found "much"\n    -> write a number of bytes above 0, or text such as "500 MB" or "5 GB"\n',
     )
     assert folder.is_dir()
+
+
+@pytest.mark.parametrize("action", ["info", "prune", "clear"])
+def test_a_folder_that_cannot_be_read(call: Any, action: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    answer = call("cache", action, "--cache-dir", str(path))
+    assert (answer.status, answer.err) == (
+        1,
+        f"flydsl-build: {path}: cannot be read (Not a directory)\n    -> see who may read it, or name another: --cache-dir DIR\n",
+    )
+    assert path.is_file()

@@ -111,7 +111,7 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (f'[{T}]\narchs = "gfx942"\n{K}', f'{T}.archs: found the string "gfx942"\n    -> write a list of strings'),
         (
             f'[{T}]\narchs = ["gfx942", 1, " "]\n{K}',
-            f"2 faults:\n  1. {T}.archs[1]: found the integer 1\n    -> write a string\n  2. {T}.archs[2]: the string is empty",
+            f"2 faults:\n  1. {T}.archs[1]: found the integer 1\n    -> write a string\n  2. {T}.archs[2]: the string is empty\n    -> remove it",
         ),
         (f'[{T}]\narchs = ["gfx9999"]\n{K}', f'{T}.archs: unknown architecture "gfx9999"\n    -> Did you mean "gfx950"? {KNOWN}'),
         (in_table('load = "eager"'), f'{T}.load: found the string "eager"\n    -> write "import" or "lazy"'),
@@ -155,7 +155,7 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (in_table("jobs = 0"), f"{T}.jobs: found the integer 0\n    -> write an integer of at least 1"),
         (in_table("jobs = true"), f"{T}.jobs: found the boolean true\n    -> write an integer of at least 1"),
         (in_table("jobs = 1.5"), f"{T}.jobs: found the number 1.5\n    -> write an integer of at least 1"),
-        (in_table('lld = ""'), f"{T}.lld: the string is empty"),
+        (in_table('lld = ""'), f"{T}.lld: the string is empty\n    -> write a value, or leave the key out"),
         (in_table("lld = 1979-05-27"), f"{T}.lld: found a date\n    -> write a string"),
         (in_table('verbose = "yes"'), f'{T}.verbose: found the string "yes"\n    -> write true or false'),
         (

@@ -44,7 +44,8 @@ class Finder:
         """Return the spec of a module that is served from the build folder; None for all others."""
         del path, target
         top = fullname.partition(".")[0]
-        if top not in self._top_levels and not top.startswith(_LONE_FOLDER):
+        # The ops of torch of a module that is in no package are beside it.
+        if top.removesuffix("_torch") not in self._top_levels and top not in self._top_levels and not top.startswith(_LONE_FOLDER):
             return None
         if self._installation is None:
             from .installation import Installation

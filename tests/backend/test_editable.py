@@ -522,6 +522,14 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "folder" / "__pycache__").mkdir(parents=True)
     (tmp_path / "folder" / "b").write_text("b")
+    # Without a RECORD, and with one that says nothing of files that count.
+    for name, record in {"plain": None, "bare": "bare-1.dist-info/METADATA,sha256=x,1\n../bin/bare,sha256=y,1\nbare.pyc,,\n"}.items():
+        folder = tmp_path / "site" / f"{name}-1.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_bytes(b"Metadata-Version: 2.1\r\nName: " + name.encode() + b"\r\nVersion: 1\r\n")
+        if record:
+            (folder / "RECORD").write_text(record)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     environ = {"SET": "x\udce9"}
     names = [
         "file:a.txt",
@@ -533,6 +541,8 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
         "env:UNSET",
         "dist:numpy",
         "dist:pip",
+        "dist:plain",
+        "dist:bare",
     ]
     theirs = Fingerprints(str(tmp_path), environ)
     ours = Freshness(str(tmp_path), {}, environ)
@@ -542,7 +552,8 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
     assert ours.has_news
     again = Freshness(str(tmp_path), ours.stamps, environ)
     monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_file", None)
-    noted = [name for name in names if name.startswith(("file:", "dist:")) and name != "file:a.txt"]
+    monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_distribution", None)
+    noted = [name for name in names if name.startswith(("file:", "dist:")) and name not in {"file:a.txt", "dist:plain", "dist:bare"}]
     assert {name: again[name] for name in noted} == {name: theirs[name] for name in noted}
     assert not again.has_news
 

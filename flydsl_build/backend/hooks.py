@@ -34,6 +34,7 @@ __all__ = [
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
+    "needs_of",
     "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
@@ -134,7 +135,7 @@ def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str
     return [*own, *base]
 
 
-def _needs_of(settings: Settings) -> list[str]:
+def needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
     own = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
     if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
@@ -152,7 +153,7 @@ def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
     with _faults_in_words():
         settings = _settings(config_settings)
-        return _requires(settings, "get_requires_for_build_wheel", config_settings, _needs_of(settings))
+        return _requires(settings, "get_requires_for_build_wheel", config_settings, needs_of(settings))
 
 
 def get_requires_for_build_sdist(config_settings: Any) -> list[str]:
@@ -165,7 +166,7 @@ def get_requires_for_build_editable(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
     with _faults_in_words():
         settings = _editable_settings(config_settings)
-        own = _needs_of(settings) if settings.editable == "aot" else []
+        own = needs_of(settings) if settings.editable == "aot" else []
         return _requires(settings, "get_requires_for_build_editable", config_settings, own)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,17 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - the type has no public name
 
-__all__ = ["add_config", "add_json", "add_project", "config_settings", "project_folder", "write_file", "write_json"]
+__all__ = [
+    "add_config",
+    "add_json",
+    "add_project",
+    "config_settings",
+    "project_document",
+    "project_folder",
+    "table_in",
+    "write_file",
+    "write_json",
+]
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +66,23 @@ def project_folder(path: Path) -> Path:
         what = "is not a folder" if path.exists() else "does not exist"
         raise BuildError(Fault(where=str(path), what=what, fix="give the folder that has pyproject.toml"))
     return path.resolve()
+
+
+def project_document(project: Path) -> dict[str, Any]:
+    """Return what pyproject.toml says; empty where it cannot be read, of which the settings' reader says why."""
+    try:
+        return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def table_in(document: Any, *keys: str) -> dict[str, Any]:
+    """Return a table inside of a document; empty where there is none."""
+    for key in keys:
+        document = document.get(key)
+        if not isinstance(document, dict):
+            return {}
+    return dict(document)
 
 
 def write_json(value: Any, *, indent: int | None = 1) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.command_line.arguments import add_config, add_project, config_settings, project_folder
-from flydsl_build.errors import BuildError, Fault, FaultCollector
+from flydsl_build.command_line.arguments import add_config, add_project, config_settings, project_document, project_folder, table_in
+from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
     import argparse
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-_NEEDED = ("jinja2", "flydsl", "numpy")
 _BACKEND = "flydsl_build.backend"
 
 
@@ -41,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     project = project_folder(arguments.project)
     output = arguments.output.resolve()
-    document = _document(project)
+    document = project_document(project)
     _check_environment(document)
     _note_other_backend(document)
     try:
@@ -61,39 +60,24 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _document(project: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}  # The hook says what is wrong with the file.
-
-
-def _table(document: Any, *keys: str) -> dict[str, Any]:
-    for key in keys:
-        document = document.get(key)
-        if not isinstance(document, dict):
-            return {}
-    return dict(document)
-
-
 def _check_environment(document: dict[str, Any]) -> None:
-    faults = FaultCollector()
+    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, SETUPTOOLS
+    from flydsl_build.config.sources import SETUPTOOLS as SETUPTOOLS_BASE
+
     # Another base says itself what it needs.
-    needed = _NEEDED if "base" in _table(document, "tool", "flydsl-build") else ("setuptools", *_NEEDED)
+    has_other_base = table_in(document, "tool", "flydsl-build").get("base", SETUPTOOLS_BASE) != SETUPTOOLS_BASE
+    needed = {re.split("[<>]", one)[0]: one for one in (*([] if has_other_base else [SETUPTOOLS]), JINJA, FLYDSL, NUMPY)}
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        faults.add(
-            ", ".join(missing),
-            "not installed here, and this command builds without isolation",
-            f"pip install {' '.join(missing)}, or build with pip wheel",
-        )
-    faults.raise_if_any(BuildError)
+        install = " ".join(f'"{needed[name]}"' for name in missing)
+        what = "not installed here, and this command builds without isolation"
+        raise BuildError(Fault(where=", ".join(missing), what=what, fix=f"pip install {install}, or build with pip wheel"))
 
 
 def _note_other_backend(document: dict[str, Any]) -> None:
     if not document:
         return
-    named = _table(document, "build-system").get("build-backend")
+    named = table_in(document, "build-system").get("build-backend")
     if named != _BACKEND:
         found = f"is {named}" if named else "is missing"
         sys.stderr.write(f'flydsl-build: warning: build-backend {found}: pip builds no kernels until it is "{_BACKEND}"\n')

@@ -56,7 +56,11 @@ def _folder(arguments: argparse.Namespace) -> CacheFolder:
         folder = arguments.cache_dir or settings.cache_dir or default_folder()
     except ImportError:
         raise BuildError(
-            Fault(where="cache", what="platformdirs is not installed, so no folder is known", fix="name it: --cache-dir DIR")
+            Fault(
+                where="cache",
+                what="platformdirs is not installed, so no folder is known",
+                fix="pip install platformdirs, or name it: --cache-dir DIR",
+            )
         ) from None
     try:
         os.scandir(folder).close()

@@ -14,23 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flydsl_build.errors import BuildError
+from flydsl_build.command_line.arguments import add_project, project_document, project_folder, table_in
+from flydsl_build.errors import BuildError, ConfigError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from flydsl_build.command_line.arguments import Subparsers
+    from flydsl_build.config.settings import Settings
 
 __all__ = ["add"]
 
-# Distribution, lowest version, version that is too new, what to install.
-_NEEDED = (
-    ("setuptools", (77,), None, "setuptools>=77"),
-    ("jinja2", (3, 1), None, "jinja2>=3.1"),
-    ("numpy", (), None, "numpy"),
-    ("flydsl", (0, 5), (0, 6), "flydsl>=0.5,<0.6"),
-)
 _NOTE = {
     "torch": "not needed to build: compile processes have a stand-in",
     "ziglang": "brings a linker, which is needed where no other is found",
@@ -56,12 +51,13 @@ class _Check:
 def add(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser("doctor", help="show the toolchain and versions; exit status 1 if a build could not work here")
+    add_project(parser)
     parser.set_defaults(run=_run)
 
 
-def _run(_arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     missing = 0
-    for check in _checks():
+    for check in _checks(project_folder(arguments.project)):
         sys.stdout.write(f"{check.mark}  {check.name:<20} {check.found}\n")
         for line in check.trace:
             sys.stdout.write(f"    {'':<20} {line}\n")
@@ -76,15 +72,26 @@ def _run(_arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _checks() -> Iterator[_Check]:
+def _checks(project: Path) -> Iterator[_Check]:
+    settings = None
     yield _system()
     yield _Check(mark=_OK, name="Python", found=f"{platform.python_version()} ({sys.executable})")
     yield _own()
-    for name, lowest, too_new, install in _NEEDED:
-        yield _needed(name, lowest, too_new, install)
+    # Outside of a project that declares kernels, what any such project needs.
+    if table_in(project_document(project), "tool", "flydsl-build"):
+        from flydsl_build.config.settings import read_settings
+
+        try:
+            settings = read_settings(project, None, os.environ, need_archs=False)
+        except ConfigError as error:
+            yield _Check(mark=_MISSING, name="project", found="its settings are refused:", trace=tuple(str(error).splitlines()))
+    for requirement in _requirements(settings):
+        yield _needed(requirement)
+    if settings is not None and not settings.has_setuptools_base:
+        yield _base(settings)
     if importlib.util.find_spec("flydsl") is not None:
         yield _process("flydsl imports", _IMPORT_FLYDSL, needed=True)
-    yield from _toolchain()
+    yield from _toolchain(settings)
     yield _temporary_folder()
     yield _disassembler()
     for name, note in _NOTE.items():
@@ -119,14 +126,35 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def _needed(name: str, lowest: tuple[int, ...], too_new: tuple[int, ...] | None, install: str) -> _Check:
+def _requirements(settings: Settings | None) -> list[str]:
+    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, PLATFORMDIRS, SETUPTOOLS, ZIGLANG, needs_of
+
+    # A build can do without these two: there is a note on each, and on the linker a line of its own.
+    needed = [JINJA, FLYDSL, NUMPY] if settings is None else [one for one in needs_of(settings) if one not in {PLATFORMDIRS, ZIGLANG}]
+    return [SETUPTOOLS, *needed] if settings is None or settings.has_setuptools_base else needed
+
+
+def _needed(requirement: str) -> _Check:
+    name = re.split(r"[\[<>]", requirement)[0]
     version = _version(name)
     if version is None:
-        return _Check(mark=_MISSING, name=name, found=f'not installed: pip install "{install}"')
+        return _Check(mark=_MISSING, name=name, found=f'not installed: pip install "{requirement}"')
     numbers = _numbers(version)
-    if numbers < lowest or (too_new is not None and numbers >= too_new):
-        return _Check(mark=_MISSING, name=name, found=f'{version} is not supported: pip install "{install}"')
+    bounds = {sign: _numbers(bound) for sign, bound in re.findall(r"(>=|<)([\d.]+)", requirement)}
+    if numbers < bounds.get(">=", ()) or ("<" in bounds and numbers >= bounds["<"]):
+        return _Check(mark=_MISSING, name=name, found=f'{version} is not supported: pip install "{requirement}"')
     return _Check(mark=_OK, name=name, found=version)
+
+
+def _base(settings: Settings) -> _Check:
+    from flydsl_build.backend.base_backend import load_base
+
+    try:
+        load_base(settings.base)
+    except ConfigError as error:
+        (fault,) = error.faults
+        return _Check(mark=_MISSING, name="base back end", found=f"{fault.what}: {fault.fix}")
+    return _Check(mark=_OK, name="base back end", found=settings.base)
 
 
 def _process(name: str, code: str, *, needed: bool) -> _Check:
@@ -151,13 +179,15 @@ def _process(name: str, code: str, *, needed: bool) -> _Check:
     )
 
 
-def _toolchain() -> Iterator[_Check]:
+def _toolchain(settings: Settings | None) -> Iterator[_Check]:
     from flydsl_build.compile.toolchain import find_linker, trace_bitcode
 
-    setting = {name: Path(value) for name in ("FLYDSL_BUILD_LLD", "FLYDSL_BUILD_ROCM_PATH") if (value := os.environ.get(name))}
-    rocm = setting.get("FLYDSL_BUILD_ROCM_PATH")
+    if settings is None:
+        lld, rocm = (Path(value) if (value := os.environ.get(name)) else None for name in ("FLYDSL_BUILD_LLD", "FLYDSL_BUILD_ROCM_PATH"))
+    else:
+        lld, rocm = settings.lld, settings.rocm_path
     try:
-        linker, trace = find_linker(lld=setting.get("FLYDSL_BUILD_LLD"), rocm_path=rocm)
+        linker, trace = find_linker(lld=lld, rocm_path=rocm)
     except BuildError as error:
         (fault,) = error.faults
         searched = tuple(fault.detail.splitlines()[1:])

@@ -100,7 +100,7 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     if answer.get("strangers"):
         raise ConfigError(*(Fault(where=where, what=what, fix=_FIX) for where, what in answer["strangers"]))
     if "fault" in answer:
-        raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix="correct the function", detail=answer["detail"]))
+        raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix=answer.get("fix", "correct the function"), detail=answer["detail"]))
     if answer["dependencies"] is not None:
         cache.remember(json.dumps(answer).encode(), *key, dependencies=answer["dependencies"])
     return Declarations(**answer)
@@ -116,14 +116,15 @@ def main() -> int:
     recorder = Recorder(project=request["project"], roots=request["roots"], ignored=[], constant=[])
     recorder.install()
     put_on_path(request["roots"])
-    answer = _answer(request["reference"], request["roots"])
+    answer = _answer(request["reference"], request["roots"], request["project"])
     dependencies = recorder.dependencies(request["reference"].partition(":")[0], environ)
     channel.write("\n" + json.dumps({**answer, "dependencies": dependencies}))
     channel.close()
     return 0
 
 
-def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
+def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
+    module = reference.partition(":")[0]
     try:
         found = import_reference(reference)()
         if isinstance(found, Mapping):
@@ -143,6 +144,11 @@ def _answer(reference: str, roots: list[str]) -> dict[str, Any]:
             for frame in traceback.extract_tb(error.__traceback__)
             if (place := relative_to_roots(frame.filename, roots)) is not None
         )
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            places = [os.path.relpath(root, project) for root in roots]
+            looked = ", ".join("its own folder" if place == "." else place for place in places)
+            fix = f"modules of the project are looked for in {looked}: put it there, or correct the name"
+            return {"fault": f"module {module} was not found", "fix": fix, "detail": ""}
         return {"fault": f"{reference} failed: {text_of(error)}", "detail": "\n".join(frames)}
     return {"pairs": pairs}
 

@@ -428,7 +428,8 @@ class Settings:
     """Accept a project that declares no kernels."""
 
     kernels_from: str | None = field(default=None, metadata=toml_key("kernels-from", STRING, default="none"))
-    """Function that yields further kernel tables, as `module:function`."""
+    """Function that declares further kernels, as `module:function` in a package of the project: called without arguments, it returns a
+    dict, or yields pairs, of `"module:attribute"` and a table with the keys of `kernels."module:attribute"`."""
 
     options: CompileOptions = field(default=_NO_OPTIONS, metadata=toml_key("options", nested(CompileOptions), default="{}"))
     """Compile options of every kernel."""

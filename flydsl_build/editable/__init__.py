@@ -25,7 +25,7 @@ _LONE_FOLDER = "_flydsl_"
 
 
 class Finder:
-    """Finds declared modules and their run time; stands before the finders that would find the sources.
+    """Finds declared modules, their ops of torch and their run time; stands before the finders that would find the sources.
 
     Parameters
     ----------

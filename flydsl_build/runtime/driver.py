@@ -99,14 +99,16 @@ def open_driver() -> None:
             except _native.DriverError as error:
                 text, code, _ = error.args
                 debug("driver: %s: %s: %s", where, path, text)
-                trace.append(f"{where}: {path}: {text}")
+                # What dlopen says names the file.
+                trace.append(f"{where}: {text}" if path in text else f"{where}: {path}: {text}")
                 if code:  # the right library; another copy would say the same, or worse, be a second one
-                    raise _no_device(text, trace) from None
+                    fix = f"see whether rocminfo finds one, and HIP_VISIBLE_DEVICES; {_SETTING} names another library to use"
+                    raise _no_device(text, trace, fix) from None
             else:
                 debug("driver: %s: %s: opened", where, path)
                 return
         why = "no usable libamdhip64 was found"
-        raise _no_device(why, trace)
+        raise _no_device(why, trace, f"install ROCm's HIP run time, or set {_SETTING} to the path of its library")
 
 
 def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:
@@ -118,6 +120,6 @@ def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:
         raise LoadError(text, code, name) from None
 
 
-def _no_device(why: str, trace: list[str]) -> NoDeviceError:
+def _no_device(why: str, trace: list[str], fix: str) -> NoDeviceError:
     lines = "".join(f"\n    {line}" for line in trace)
-    return NoDeviceError(f"there is no HIP device: {why}; tried:{lines}\n    -> {_SETTING} names the library to use")
+    return NoDeviceError(f"there is no HIP device: {why}; tried:{lines}\n    -> {fix}")

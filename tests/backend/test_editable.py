@@ -276,6 +276,15 @@ print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
     assert tiny.run(script=script) == str(tiny.project / SOURCE)
 
 
+ORIGIN = """
+import site, importlib.util, io, contextlib
+site.addsitedir(argument["site"])
+with contextlib.redirect_stderr(io.StringIO()) as stderr:
+    spec = importlib.util.find_spec(argument["modules"][0])
+print(json.dumps([spec and spec.origin, stderr.getvalue().splitlines()]))
+"""
+
+
 def test_a_declaration_that_is_gone(tmp_path: Path, warm_cache: Path) -> None:
     two = install("two", tmp_path, cache=warm_cache)
     settings = two.project / "pyproject.toml"
@@ -283,19 +292,39 @@ def test_a_declaration_that_is_gone(tmp_path: Path, warm_cache: Path) -> None:
     start = text.index('[tool.flydsl-build.kernels."two_kernels.second')
     end = text.find("\n[", start + 1)
     settings.write_text(text[:start] + (text[end:] if end >= 0 else ""))
-    script = """
-import site, importlib.util, io, contextlib
-site.addsitedir(argument["site"])
-with contextlib.redirect_stderr(io.StringIO()) as stderr:
-    origin = importlib.util.find_spec(argument["modules"][0]).origin
-print(json.dumps([origin, stderr.getvalue().splitlines()]))
-"""
-    origin, lines = two.run("two_kernels.second", script=script)
+    origin, lines = two.run("two_kernels.second", script=ORIGIN)
     assert origin == str(two.project / "two_kernels" / "second.py")
     assert lines == [
         "flydsl-build: two_kernels.second: [tool.flydsl-build] changed; compiling it",
         "flydsl-build: two_kernels.second is not declared any more: what the project itself has of this name is imported",
     ]
+
+
+@pytest.mark.parametrize("module", [NEGATE, "negate"])
+def test_ops_of_torch(module: str, tmp_path: Path, warm_cache: Path) -> None:
+    project = copy_project(PACKAGES / "tiny", tmp_path / "project")
+    settings = project / "pyproject.toml"
+    text = settings.read_text()
+    if module == "negate":
+        (project / SOURCE).rename(project / "negate.py")
+        text = text.replace("tiny_kernels.negate:", "negate:").replace('packages = ["tiny_kernels"]', 'py-modules = ["negate"]')
+        settings.write_text(text)
+    installed = install(project, tmp_path, cache=warm_cache)
+    ops = f"{module}_torch"
+    file = ops.replace(".", "/") + ".py"
+    assert installed.run(ops, script=ORIGIN) == [None, []]
+    if module == NEGATE:
+        own = project / file
+        own.write_text("")
+        assert installed.run(ops, script=ORIGIN) == [str(own), []]
+        own.unlink()
+    settings.write_text(text.replace("archs =", "torch-ops = true\narchs =") + 'out = ["X"]\n')
+    origin, lines = installed.run(ops, script=ORIGIN)
+    assert lines == [f"flydsl-build: {module}: [tool.flydsl-build] changed; compiling it"]
+    assert origin == str(installed.folder / installed.state()["modules"][module]["generation"] / file)
+    assert f"\nimport {module} as _kernels\n" in Path(origin).read_text()
+    assert installed.run(ops, script=ORIGIN) == [origin, []]
+    assert installed.run(ops, script=ORIGIN, FLYDSL_BUILD_EDITABLE="jit") == [None, []]
 
 
 def test_a_variable_that_a_kernel_asks_for(tmp_path: Path, warm_cache: Path) -> None:
@@ -493,6 +522,14 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "folder" / "__pycache__").mkdir(parents=True)
     (tmp_path / "folder" / "b").write_text("b")
+    # Without a RECORD, and with one that says nothing of files that count.
+    for name, record in {"plain": None, "bare": "bare-1.dist-info/METADATA,sha256=x,1\n../bin/bare,sha256=y,1\nbare.pyc,,\n"}.items():
+        folder = tmp_path / "site" / f"{name}-1.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_bytes(b"Metadata-Version: 2.1\r\nName: " + name.encode() + b"\r\nVersion: 1\r\n")
+        if record:
+            (folder / "RECORD").write_text(record)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     environ = {"SET": "x\udce9"}
     names = [
         "file:a.txt",
@@ -504,6 +541,8 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
         "env:UNSET",
         "dist:numpy",
         "dist:pip",
+        "dist:plain",
+        "dist:bare",
     ]
     theirs = Fingerprints(str(tmp_path), environ)
     ours = Freshness(str(tmp_path), {}, environ)
@@ -513,7 +552,8 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
     assert ours.has_news
     again = Freshness(str(tmp_path), ours.stamps, environ)
     monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_file", None)
-    noted = [name for name in names if name.startswith(("file:", "dist:")) and name != "file:a.txt"]
+    monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_distribution", None)
+    noted = [name for name in names if name.startswith(("file:", "dist:")) and name not in {"file:a.txt", "dist:plain", "dist:bare"}]
     assert {name: again[name] for name in noted} == {name: theirs[name] for name in noted}
     assert not again.has_news
 

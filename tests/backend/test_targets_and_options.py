@@ -217,6 +217,10 @@ FAULTS = {
         ["| tiny_kernels/declarations.py:2: return kernels() (9"],
     ),
     "declarations are nowhere": ("", ["module 'tiny_kernels.declarations' has no attribute 'kernels'\n    -> correct the function\n"]),
+    "declarations need what is not there": (
+        "import no_such_module\n",
+        ["tiny_kernels.declarations:kernels failed: ModuleNotFoundError: No module named 'no_such_module'\n    -> correct the function\n"],
+    ),
     "declarations are no table": ("def kernels():\n    return 3\n", ["returned int, not a dict and not (key, table) pairs"]),
 }
 
@@ -235,6 +239,23 @@ def test_faults_of_declarations(case: str, build: Callable[..., Build]) -> None:
     assert done.status == 1
     for word in words:
         assert word in done.output
+
+
+@pytest.mark.parametrize(("package", "looked"), [("tiny_kernels", "its own folder"), ("src/tiny_kernels", "src")])
+def test_declarations_that_are_not_in_a_package(package: str, looked: str, build: Callable[..., Build]) -> None:
+    head = HEAD if package == "tiny_kernels" else HEAD.replace("[tool.setuptools]", '[tool.setuptools]\npackage-dir = { "" = "src" }')
+    done = build(
+        {
+            "pyproject.toml": head + '[tool.flydsl-build]\narchs = ["gfx942"]\nkernels-from = "declared.here:kernels"\n',
+            f"{package}/__init__.py": "",
+            f"{package}/negate.py": NEGATE,
+        }
+    )
+    assert done.status == 1
+    assert (
+        "configuration failed: tool.flydsl-build.kernels-from: module declared.here was not found\n"
+        f"    -> modules of the project are looked for in {looked}: put it there, or correct the name\n"
+    ) in done.output
 
 
 def test_unknown_llvm_option(build: Callable[..., Build]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from calling import Built, run_command
 from front_end import PACKAGES, call_hook, copy_project, members
 
@@ -53,3 +54,25 @@ def test_other_back_end(tmp_path: Path) -> None:
     done = run_command("build", ".", "-o", "dist", cwd=tmp_path)
     assert 'warning: build-backend is other: pip builds no kernels until it is "flydsl_build.backend"\n' in done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("base", "missing", "install"),
+    [
+        ("", "setuptools, jinja2, flydsl", '"setuptools>=77" "jinja2>=3.1" "flydsl>=0.5,<0.6"'),
+        ("setuptools.build_meta", "setuptools, jinja2, flydsl", '"setuptools>=77" "jinja2>=3.1" "flydsl>=0.5,<0.6"'),
+        ("hatchling.build", "jinja2, flydsl", '"jinja2>=3.1" "flydsl>=0.5,<0.6"'),
+    ],
+)
+def test_what_is_not_installed(base: str, missing: str, install: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.flydsl-build]\n" + (f'base = "{base}"\n' if base else ""))
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name in {'setuptools', 'jinja2', 'flydsl'} else find(name, *rest)\n"
+    )
+    done = run_command("build", ".", "-o", "dist", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"flydsl-build: {missing}: not installed here, and this command builds without isolation\n"
+        f"    -> pip install {install}, or build with pip wheel\n"
+    )

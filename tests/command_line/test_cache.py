@@ -101,6 +101,17 @@ def test_the_folder_of_the_user(call: Any, tmp_path: Path, monkeypatch: pytest.M
     assert json.loads(call("cache", "info", "--json").out)["folder"] == str(tmp_path / "xdg" / "flydsl-build")
 
 
+def test_no_folder_is_known(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLYDSL_BUILD_CACHE_DIR", raising=False)
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    answer = call("cache", "info")
+    assert (answer.status, answer.err) == (
+        1,
+        "flydsl-build: cache: platformdirs is not installed, so no folder is known\n    -> pip install platformdirs, or name it: --cache-dir DIR\n",
+    )
+
+
 def test_a_size_that_is_none(call: Any, folder: Path) -> None:
     answer = call("cache", "prune", "--size", "much")
     assert (answer.status, answer.err) == (

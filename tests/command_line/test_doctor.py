@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from calling import run_command
@@ -45,3 +45,67 @@ def test_versions(tmp_path: Path, version: str, mark: str) -> None:
     done = run_command("doctor", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "site")})
     assert marks(done.stdout)["flydsl"] == mark
     assert (f'{version} is not supported: pip install "flydsl>=0.5,<0.6"' in done.stdout) == (mark == "!!")
+
+
+def project(folder: Path, table: str) -> Path:
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(
+        f'[project]\nname = "p"\nversion = "1"\n[tool.flydsl-build]\nallow-empty = true\n{table}', encoding="utf-8"
+    )
+    return folder
+
+
+def lines_of(output: str, name: str) -> list[str]:
+    return [line for line in output.splitlines() if line[4:24].strip() == name]
+
+
+def test_a_project_with_another_base(tmp_path: Path) -> None:
+    there = project(tmp_path / "there", 'base = "own_base:hooks.all"\n')
+    (tmp_path / "own_base.py").write_text("class hooks:\n    all = 1\n")
+    done = run_command("doctor", there, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "a build can work here")
+    assert lines_of(done.stdout, "base back end") == ["ok  base back end        own_base:hooks.all"]
+    assert lines_of(done.stdout, "setuptools") == []
+    (tmp_path / "own_base.py").unlink()
+    done = run_command("doctor", cwd=there)
+    assert done.returncode == 1
+    (line,) = lines_of(done.stdout, "base back end")
+    assert line == (
+        "!!  base back end        own_base:hooks.all cannot be imported here: No module named 'own_base'"
+        ": add the distribution that has it to build-system.requires in pyproject.toml; without isolation, install it"
+    )
+
+
+def test_a_project_with_settings(tmp_path: Path) -> None:
+    # A linker that the table names, and what an executor and a cache need, which nobody has to have.
+    none = tmp_path / "no-distributions"
+    none.mkdir()
+    hide = "import importlib.metadata as m\nversion = m.version\n"
+    hide += "def hidden(name):\n    if name in {'distributed', 'fsspec'}: raise m.PackageNotFoundError(name)\n    return version(name)\n"
+    (none / "sitecustomize.py").write_text(hide + "m.version = hidden\n")
+    table = 'lld = "no-lld"\nexecutor = "dask"\nexecutor-address = "tcp://h:1"\nremote-cache = "s3://bucket/x"\n'
+    done = run_command(
+        "doctor", project(tmp_path / "there", table), cwd=tmp_path, env={"PYTHONPATH": str(none), "FLYDSL_BUILD_CACHE": "true"}
+    )
+    assert done.returncode == 1
+    assert {name for name, mark in marks(done.stdout).items() if mark == "!!"} == {"linker", "distributed", "fsspec"}, done.stdout
+    assert lines_of(done.stdout, "distributed") == ['!!  distributed          not installed: pip install "distributed>=2024.2"']
+    assert lines_of(done.stdout, "fsspec") == ['!!  fsspec               not installed: pip install "fsspec[s3]>=2024.2"']
+    assert "no-lld" in lines_of(done.stdout, "linker")[0] + done.stdout.partition("linker ")[2].splitlines()[1]
+
+
+def test_a_project_whose_settings_are_refused(tmp_path: Path) -> None:
+    done = run_command("doctor", project(tmp_path / "there", "job = 3\n"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.partition("!!  project  ")[2].split("\n", 3)[:3] == [
+        "            its settings are refused:",
+        "                         tool.flydsl-build.job: unknown key",
+        '                             -> Did you mean "jobs"?',
+    ]
+    assert {name for name, mark in marks(done.stdout).items() if mark == "!!"} == {"project"}
+
+
+def test_no_project(call: Any, tmp_path: Path) -> None:
+    assert call("doctor", tmp_path / "none").err == (
+        f"flydsl-build: {tmp_path / 'none'}: does not exist\n    -> give the folder that has pyproject.toml\n"
+    )

@@ -17,6 +17,7 @@ from environment import ROOT, build_own_wheel, make_venv, pip_install
 
 REQUIREMENTS = (
     "pytest>=8",
+    "pytest-xdist",
     "hypothesis",
     "numpy",
     "jinja2>=3.1",
@@ -56,7 +57,8 @@ def main(arguments: list[str]) -> int:
     pip_install(python, "--force-reinstall", "--no-deps", str(own))
     environ = {**os.environ, "FLYDSL_BUILD_TEST_WHEEL": str(own)}
     # Not `python -m pytest`, which puts this folder on the path: the tests are for the installed package, native part included.
-    command = [str(python.with_name("pytest")), *(arguments or ["tests"])]
+    # Most tests wait for one process that builds. Those of a file share what they have built, so a file stays in one process.
+    command = [str(python.with_name("pytest")), *(arguments or ["-n", "auto", "--dist", "loadfile", "tests"])]
     return subprocess.run(command, check=False, cwd=ROOT, env=environ).returncode
 
 

@@ -508,6 +508,9 @@ def _kernel(key: str, table: TableReader, axes: tuple[AxisTable, ...]) -> Kernel
         "axes": _kernel_axes(table, axes),
         "sets": tuple(_parameter_set(each) for each in _set_tables(table)),
     }
+    for name in ("params", "constexpr", "args", "returns", "launcher", "out", "archs"):
+        if name in table.table and found["sets"] and all(getattr(each, name) is not None for each in found["sets"]):
+            table.reject(name, f"every set has {name} of its own, so this is used by none", "remove it, or add a set for it")
     if fault is not None:
         table.faults.add(table.where, *fault)
         return None

@@ -33,7 +33,11 @@ def call_factory(factory: Factory, args: tuple[Any, ...], kwargs: dict[str, Any]
     """
     from inspect import signature
 
-    bound = signature(factory.__wrapped__).bind(*args, **kwargs)
+    try:
+        bound = signature(factory.__wrapped__).bind(*args, **kwargs)
+    except TypeError as error:
+        msg = f"{factory.__qualname__}(): {error}"
+        raise TypeError(msg) from None
     given = _by_name(bound)
     bound.apply_defaults()
     return _find(factory, _by_name(bound), given)[0]

@@ -240,11 +240,13 @@ class _Module:
         for each in launcher.specializations:
             by_params.setdefault(repr(sorted(each.params.items())), []).append(each)
         groups = list(by_params.values())
-        can_look_up = not any(parameter.kind in _KEYWORDS for parameter in own)
+        # Objects with fields have no hash that their tables would share.
+        has_fields = any(isinstance(value, dict) for each in launcher.specializations for value in each.params.values())
+        can_look_up = not has_fields and not any(parameter.kind in _KEYWORDS for parameter in own)
         frozen = {name for each in launcher.specializations for name, value in each.params.items() if isinstance(value, tuple)}
         keys = [tuple(members[0].params.get(parameter.name, ...) for parameter in own) for members in groups]
         # 1, 1.0 and True are one key: which of them was built, the factory itself finds out.
-        alike = Counter(keys)
+        alike = Counter(keys if can_look_up else ())
         built = []
         classes: dict[str | None, dict[str, None]] = {}
         for members, key in zip(groups, keys, strict=True):

@@ -28,18 +28,22 @@ packages = ["limits"]
 
 [tool.flydsl-build]
 archs = ["gfx942", "gfx1100"]
+torch-ops = true
 
 [tool.flydsl-build.kernels."limits.pad:clamp"]
 args = { X = "f32[L]" }
+out = ["X"]
 
 [tool.flydsl-build.kernels."limits.pad:pad"]
 constexpr = { value = [inf, -inf, nan, 0.0, 1.0] }
 args = { X = "f32[L]" }
+out = ["X"]
 
 [tool.flydsl-build.kernels."limits.pad:build"]
 params = [{ value = [nan, inf, 2.0] }, { value = 2.0, bounds = { low = nan, high = -inf } }]
 returns = ["launch", "value", "pair"]
 args = { launch = { X = "f32[L]" } }
+out = { launch = ["X"], value = [], pair = [] }
 """
 
 MODULE = """
@@ -145,6 +149,8 @@ def test_numbers_that_json_has_no_form_for(build: Callable[..., Build], hip_libr
     assert 'def clamp(X, low=float("-inf"), high=float("nan")):' in stub
     interface = (site / "limits/pad.pyi").read_text(encoding="utf-8")
     assert 'def __call__(self, X: _Tensor, value: float = float("inf")) -> None:' in interface
+    # Objects with fields are no keys of the ops' table.
+    assert '_made = _kernels.build(2.0, {"low": float("nan"), "high": float("-inf")})' in (site / "limits/pad_torch.py").read_text("utf-8")
     answer: dict[str, Any] = run_script(SCRIPT, site=site, hip=hip_library, targets="gfx942:sramecc+:xnack-", argument=str(hip_library))
     built_for = (
         "the wheel was not built for these parameters, only for:\n"

@@ -290,6 +290,10 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         (MINIMAL + "launcher = { run = 1 }", f"{WHERE}.launcher.run: found the integer 1\n    -> write a string"),
         (MINIMAL + "constexpr = { class = 1 }", f"{WHERE}.constexpr.class: not the name of a parameter"),
         (MINIMAL + "axes = ['nic']", f'{WHERE}.axes: unknown axis "nic"\n    -> declare it: [{T}.axes.nic]'),
+        (
+            MINIMAL + "params = { N = 1 }\nsets = [{ params = { N = 2 } }, { params = { N = 3 }, args = { A = 'f32' } }]",
+            f"{WHERE}.params: every set has params of its own, so this is used by none\n    -> remove it, or add a set for it",
+        ),
         (MINIMAL + "sets = {}", f"{WHERE}.sets: found a table\n    -> write a list of tables: [[{WHERE}.sets]]"),
         (MINIMAL + "sets = [{ param = {} }]", f'{WHERE}.sets[0].param: unknown key\n    -> Did you mean "params"?'),
         (

@@ -92,6 +92,7 @@ def test_everything(tmp_path: Path) -> None:
         args = [{ A = "f16[M]" }, { A = "f32[M]" }]
         archs = ["gfx950"]
         options = { opt-level = 1 }
+        [[tool.flydsl-build.kernels."pkg.mod:build".sets]]
         """,
     )
     where = 'tool.flydsl-build.kernels."pkg.mod:build"'
@@ -162,6 +163,7 @@ def test_everything(tmp_path: Path) -> None:
                         archs=("gfx950",),
                         options=CompileOptions(opt_level=1),
                     ),
+                    ParameterSet(where=f"{where}.sets[1]"),
                 ),
             ),
         ),

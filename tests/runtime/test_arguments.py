@@ -499,7 +499,7 @@ def test_factory(table: Any, hip: FakeHip) -> None:
     assert text.startswith(
         "build(N=64, dtype='f32', tile=(1, 2)): the wheel was not built for these parameters, only for:\n    build(N=32, "
     )
-    assert "missing a required argument: 'N'" in refused(TypeError, table.build)
+    assert refused(TypeError, table.build) == "build(): missing a required argument: 'N'"
     assert [item.name for item in launcher.specializations] == ["build_0", "build_1"]
     assert pickle.loads(pickle.dumps(launcher)) is launcher
     assert copy.deepcopy(launcher) is launcher

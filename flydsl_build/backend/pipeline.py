@@ -7,6 +7,8 @@ launcher libraries, stubs. Everything is made in a temporary folder and moved in
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import os
 import shutil
@@ -33,7 +35,7 @@ from flydsl_build.declare.expand import expand
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flydsl_build.backend.assemble import AssembledModule
     from flydsl_build.backend.grouping import Groups
@@ -145,7 +147,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     placements = _placements(specializations, project)
     if settings.torch_ops:
         _check_torch_modules(placements, project)
-    with safe_temporary_folder() as temporary:
+    with safe_temporary_folder() as temporary, _room_in(temporary):
         folder = Path(temporary)
         toolkit, linker = make_toolkit(_made(folder / "toolkit"), lld=settings.lld, rocm_path=settings.rocm_path, cache=cache)
         worker = WorkerSettings(
@@ -187,6 +189,18 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         for one in modules
     ]
     return BuiltKernels(files=tuple(written), modules=tuple(built), declared=every)
+
+
+@contextlib.contextmanager
+def _room_in(folder: str) -> Iterator[None]:
+    """Tell that the disk of the temporary folder is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        what = f"cannot be written ({error.strerror})"
+        raise BuildError(Fault(where=folder, what=what, fix="free space on its disk, or set TMPDIR to a folder with more")) from None
 
 
 def _report(modules: Sequence[AssembledModule | KeptModule], seconds: Mapping[tuple[str, str, str, str], float]) -> None:
@@ -452,7 +466,8 @@ def unwritable(error: OSError, build_lib: Path) -> BuildError:
     """Return the error of a build folder that cannot be written."""
     return BuildError(
         Fault(
-            where=str(error.filename or build_lib),
+            # Of two names, as a copy has them, the second is the one that is written.
+            where=str(error.filename2 or error.filename or build_lib),
             what=f"cannot be written ({error.strerror})",
             fix="make the build folder writable, or free space on its disk",
         )

@@ -232,6 +232,10 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     found["archs_override"] = "archs" in overrides
     found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
     settings = Settings(project_dir=project_dir, **found)
+    address = settings.executor_address
+    if settings.executor == "dask" and address is not None and re.fullmatch(r"([a-z]+://)?[^/\s]+:\d+/?", address) is None:
+        # Dask itself takes long to say that it is none.
+        reader.reject("executor-address", f'found "{address}"', 'write "tcp://HOST:8786"')
     if settings.executor == "dask" and settings.executor_address is None and "executor-address" not in reader.table:
         faults.add(
             reader.place("executor-address"),

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from test_bad_input import KEY, NEGATE, PYPROJECT, message, project
 
+from flydsl_build.backend import pipeline
+from flydsl_build.errors import BuildError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from conftest import Build
 
@@ -121,6 +125,20 @@ def test_stages_are_to_go_where_they_cannot(build: Callable[..., Build]) -> None
         f"dump-ir: {done.project}/pyproject.toml/tiny_kernels.negate/negate/gfx942 cannot be written (Not a directory)\n"
         "    -> name a folder that can be written, on a disk with room\n"
     )
+
+
+def test_a_full_disk_is_named() -> None:
+    copying = OSError(errno.ENOSPC, "No space left on device", "source.py", None, "build/copy.py")
+    assert str(pipeline.unwritable(copying, Path("build"))) == (
+        "build/copy.py: cannot be written (No space left on device)\n    -> make the build folder writable, or free space on its disk"
+    )
+    with pytest.raises(BuildError) as caught, pipeline._room_in("/tmp/x"):
+        raise copying
+    assert str(caught.value) == (
+        "/tmp/x: cannot be written (No space left on device)\n    -> free space on its disk, or set TMPDIR to a folder with more"
+    )
+    with pytest.raises(FileNotFoundError), pipeline._room_in("/tmp/x"):
+        raise FileNotFoundError
 
 
 def test_orphan_holds_the_pipe(build: Callable[..., Build]) -> None:

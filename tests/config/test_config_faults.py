@@ -123,8 +123,9 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
                 '    -> write executor-address = "tcp://HOST:8786", pass -C executor-address=…, or set FLYDSL_BUILD_EXECUTOR_ADDRESS'
             ),
         ),
+        (in_table('executor = "dask"\nexecutor-address = "a b"'), f'{T}.executor-address: found "a b"\n    -> write "tcp://HOST:8786"'),
         (
-            in_table('executor = "dask"\nexecutor-address = "a"\ndump-ir = "ir"'),
+            in_table('executor = "dask"\nexecutor-address = "a:1"\ndump-ir = "ir"'),
             f'{T}.dump-ir: executor is "dask", and IR is written on the machine that compiles\n    -> build with executor = "local"',
         ),
         # What was written is not shown: it may have a password in it.

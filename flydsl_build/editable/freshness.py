@@ -145,7 +145,7 @@ class Freshness:
             return _json_digest(table)
         if kind == "declared":
             return _json_digest(declared_modules(self._project))
-        return _digest_of_file(path, text=kind == "dist")
+        return _digest_of_distribution(path) if kind == "dist" else _digest_of_file(path)
 
     def _record_of(self, distribution: str) -> str:
         """Return the RECORD of an installed distribution, or the METADATA of one without; empty if it is not installed."""
@@ -166,14 +166,28 @@ class Freshness:
         return record if os.path.exists(record) else os.path.join(folder, "METADATA")
 
 
-def _digest_of_file(path: str, *, text: bool) -> str | None:
+def _digest_of_file(path: str) -> str | None:
     try:
         with open(path, "rb") as file:
-            data = file.read()
-        # As importlib.metadata reads it.
-        return _digest(data.replace(b"\r\n", b"\n") if text else data)
+            return _digest(file.read())
     except OSError:
         return None
+
+
+def _digest_of_distribution(path: str) -> str | None:
+    """Return what `compile.dependencies` does, given a RECORD or a METADATA."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return None
+    if os.path.basename(path) == "METADATA":
+        return _digest(text.encode())
+    lines = [line.rpartition(",")[0].rpartition(",") for line in text.splitlines()]
+    kept = sorted(f"{name},{digest}" for name, _, digest in lines if digest and not name.startswith("..") and ".dist-info/" not in name)
+    if kept:
+        return _digest("\n".join(kept).encode())
+    return _digest_of_distribution(os.path.join(os.path.dirname(path), "METADATA"))
 
 
 def _digest_of_folder(path: str) -> str | None:

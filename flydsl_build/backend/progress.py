@@ -7,6 +7,7 @@ result needed no compiling.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -191,7 +192,8 @@ class RichProgress(_Counting):
 
 def make_progress(out: TextIO) -> Progress:
     """Return the display for where the output goes."""
-    if out.isatty():
+    # A dumb terminal cannot redraw, and rich would show nothing on it.
+    if out.isatty() and os.environ.get("TERM") not in {None, "dumb", "unknown"}:
         try:
             return RichProgress(out)
         except ImportError:

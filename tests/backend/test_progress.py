@@ -185,3 +185,11 @@ def test_a_target_of_a_newer_version(manifest: Manifest) -> None:
     bare = [replace(row, kernel=replace(row.kernel, args=())) for row in kernel_rows([newer])]
     assert [KernelRow.from_json(json.loads(json.dumps(row.to_json()))) for row in kernel_rows([newer])] == bare
     assert list(resource_warnings(kernel_rows([newer]))) == []
+
+
+@pytest.mark.parametrize("term", [None, "dumb"])
+def test_a_terminal_that_cannot_redraw(term: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TERM", raising=False)
+    if term is not None:
+        monkeypatch.setenv("TERM", term)
+    assert isinstance(make_progress(Terminal()), PlainProgress)

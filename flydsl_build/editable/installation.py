@@ -64,10 +64,6 @@ def write_json(path: str, value: Any) -> None:
         raise
 
 
-def _source_of(module: str) -> str:
-    return os.path.join(*module.split(".")) + ".py"
-
-
 class _StubLoader(SourceFileLoader):
     """Loads a stub. The data files of a package whose own module is a stub are beside its source."""
 
@@ -118,13 +114,11 @@ class Installation:
         if name in state["runtimes"]:
             folder = os.path.join(self._hold(state["runtimes"][name]), *name.split("."))
             return spec_from_file_location(name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
-        of = self._declared_of(name, state)
-        module = self._renewed(of) if of else None
+        if name not in self._declared(state):
+            return None
+        module = self._renewed(name)
         if module is None:
             return None
-        if of != name:
-            path = os.path.join(self._folder, module["generation"], _source_of(name))
-            return spec_from_file_location(name, path) if os.path.exists(path) else None
         path = os.path.join(self._folder, module["generation"], module["file"])
         places = [os.path.dirname(module["source"])] if module["package"] else None
         loader = _StubLoader(name, path, module["source"]) if places else None
@@ -161,19 +155,6 @@ class Installation:
             found: list[str] = state["declared"]
             return found
         return [*state["declared"], *declared_modules(self._project)]
-
-    def _declared_of(self, name: str, state: Mapping[str, Any]) -> str:
-        """Return the declared module that a module is, or whose ops of torch it may have; empty if there is none."""
-        declared = self._declared(state)
-        if name in declared:
-            return name
-        of = name.removesuffix("_torch")
-        if of == name or of not in declared:
-            return ""
-        # Without `torch-ops`, the project may have a module of that name.
-        known = state["modules"].get(of)
-        own = known is not None and os.path.exists(known["source"].removesuffix(known["file"]) + _source_of(name))
-        return "" if own else of
 
     def _change(self, name: str) -> str:
         """Return why a module must be compiled, in words; empty if it need not."""

@@ -97,17 +97,20 @@ print(spawned, sorted({"flydsl", "jinja2", "setuptools", "torch", "numpy"} & set
 
 
 def test_ten_thousand_declarations(tmp_path: Path) -> None:
-    lines = ['[tool.flydsl-build]\narchs = ["gfx942", "gfx1100"]']
-    for index in range(10_000):
-        lines.append(f'[tool.flydsl-build.kernels."pkg.m{index % 50}:k{index}"]')
-        lines.append('args = { A = "f32[M, N]", B = "bf16[M, 128]@16", n = "i32" }')
-    (tmp_path / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
-    before = os.times()
-    done = run_command("plan", ".", "--json", cwd=tmp_path)
-    after = os.times()
-    assert len(json.loads(done.stdout)["specializations"]) == 10_000
-    # Processor time: what a machine does besides is none of the command's.
-    assert after.children_user - before.children_user + after.children_system - before.children_system < 2.0
+    """Ten times as many take ten times as long, not a hundred times; what it takes is printed by `tests/benchmarks/build.py plan`."""
+    seconds = []
+    for count in (1000, 10_000):
+        lines = ['[tool.flydsl-build]\narchs = ["gfx942", "gfx1100"]']
+        for index in range(count):
+            lines.append(f'[tool.flydsl-build.kernels."pkg.m{index % 50}:k{index}"]')
+            lines.append('args = { A = "f32[M, N]", B = "bf16[M, 128]@16", n = "i32" }')
+        (tmp_path / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
+        before = os.times()
+        done = run_command("plan", ".", "--json", cwd=tmp_path)
+        after = os.times()
+        assert len(json.loads(done.stdout)["specializations"]) == count
+        seconds.append(after.children_user - before.children_user + after.children_system - before.children_system)
+    assert seconds[1] < 30 * seconds[0]
 
 
 @pytest.mark.parametrize(

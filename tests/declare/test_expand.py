@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from typing import TYPE_CHECKING
@@ -249,29 +250,40 @@ def test_faults_come_together(read: Read, config_fault: ConfigFault) -> None:
     assert config_fault(lambda: expand(settings)).splitlines()[0] == "3 faults:"
 
 
-def test_ten_thousand_declarations_are_quick(read: Read) -> None:
+# Ten times as many take ten times as long, not a hundred times. Processor time, of which this machine's other work takes some.
+LINEAR = 30
+
+
+def test_time_for_ten_thousand_declarations(read: Read) -> None:
     settings = read("allow-empty = true\n")
     tables = {
         f"pkg.mod{n // 100}:build{n}": {"params": {"N": n, "t": "bf16"}, "args": {"A": f"{{t}}[M, N%{2 ** (n % 8)}]", "B": "{t}[M, {N}]"}}
         for n in range(1, 10001)
     }
-    began = time.process_time()
-    found = expand(extend_with_declarations(settings, tables))
-    assert time.process_time() - began < 2
-    assert len({(each.module, each.name) for each in found}) == 10000
+    seconds = []
+    for count in (1000, 10000):
+        began = time.process_time()
+        found = expand(extend_with_declarations(settings, dict(itertools.islice(tables.items(), count))))
+        seconds.append(time.process_time() - began)
+        assert len({(each.module, each.name) for each in found}) == count
+    assert seconds[1] < LINEAR * seconds[0]
 
 
-def test_one_declaration_of_ten_thousand_is_quick(read: Read) -> None:
-    settings: Settings = read(K + f"params = {{ a = {list(range(100))}, b = {list(range(1, 101))} }}\nargs = {{ A = 'f32[M, {{b}}]' }}")
-    began = time.process_time()
-    assert len(set(names(expand(settings)))) == 10000
-    assert time.process_time() - began < 2
+def test_time_for_one_declaration_of_ten_thousand(read: Read) -> None:
+    seconds = []
+    for count in (10, 100):
+        settings: Settings = read(
+            K + f"params = {{ a = {list(range(100))}, b = {list(range(1, count + 1))} }}\nargs = {{ A = 'f32[M, {{b}}]' }}"
+        )
+        began = time.process_time()
+        assert len(set(names(expand(settings)))) == 100 * count
+        seconds.append(time.process_time() - began)
+    assert seconds[1] < LINEAR * seconds[0]
 
 
 def test_products_of_more_than_can_be_built(read: Read, config_fault: ConfigFault) -> None:
     ten = list(range(10))
     lists = ", ".join(f"{name} = {ten}" for name in "abcdef")
-    started = time.perf_counter()
     assert config_fault(lambda: expand(read(K + f"params = {{ {lists} }}\nconstexpr = {{ g = {ten}, h = 1 }}"))) == (
         f"{WHERE}: declares 10,000,000 specializations, the products of 10 values of params.a, 10 values of params.b, 10 values of params.c, "
         "10 values of params.d, 10 values of params.e and 2 more\n"
@@ -283,7 +295,6 @@ def test_products_of_more_than_can_be_built(read: Read, config_fault: ConfigFaul
         f"{WHERE}: declares 11,000 specializations, the products of 1000 values of constexpr.a\n"
         "    -> at most 10,000 can be built of one kernel: list the combinations that are needed, as in params = [{ … }, { … }]"
     )
-    assert time.perf_counter() - started < 5
     assert len(expand(read(K + f"params = {{ a = {ten}, b = {ten}, c = {ten} }}"))) == 1000
 
 

@@ -67,7 +67,8 @@ def finish_wheel(wheel: Path, folder: Path, form: WheelForm, *, project: Path, e
         text = archive.read(f"{old}/METADATA").decode()
         tags = Headers(archive.read(f"{old}/WHEEL").decode())
     headers = Headers(form.metadata(text))
-    bundles = {target: _bundles(outlines, members, target) for outline in outlines for target in outline.targets}
+    targets = dict.fromkeys(target for outline in outlines for target in outline.targets)
+    bundles = {target: _bundles(outlines, members, target) for target in targets}
     if form.kind == "host":
         members = {name: origin for name, origin in members.items() if not any(name in some for some in bundles.values())}
     elif form.kind == "device":
@@ -103,7 +104,7 @@ def finish_wheel(wheel: Path, folder: Path, form: WheelForm, *, project: Path, e
 def _bundles(outlines: list[Outline], members: Mapping[str, object], target: str) -> frozenset[str]:
     """Return the members that are bundles of this target alone."""
     wanted = {bundle.replace("{target}", target) for outline in outlines for bundle in outline.bundles if "{target}" in bundle}
-    return frozenset(name for name in members if is_artefact(name) and name.rpartition("/")[2] in wanted)
+    return frozenset(name for name in members if name.rpartition("/")[2] in wanted and is_artefact(name))
 
 
 def _dist_info(headers: Headers) -> str:

@@ -161,6 +161,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         kept, results = ({}, []) if settings.axes else _recall(jobs, members, placements, keeper, cache)
         results += _compile([job for job in jobs if job.module not in kept], settings, worker, linker, cache, folder, len(results))
         _check_references(results, settings, every, project)
+        results_of = _by_module(results)
         modules: list[AssembledModule | KeptModule] = []
         seconds: dict[tuple[str, str, str, str], float] = {}
         faults = FaultCollector()
@@ -168,7 +169,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
             if module in kept:
                 modules.append(kept[module])
                 continue
-            of_module = [result for result in results if result.module == module]
+            of_module = results_of[module]
             try:
                 modules.append(
                     keeper.recall(placement, members[module], of_module) or keeper.assemble(placement, members[module], of_module)
@@ -184,7 +185,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     built = [
         BuiltModule(
             placement=one.placement,
-            dependencies=_joined([common, *(result.dependencies for result in results if result.module == one.placement.module)]),
+            dependencies=_joined([common, *(result.dependencies for result in results_of[one.placement.module])]),
         )
         for one in modules
     ]
@@ -226,7 +227,7 @@ def _joined(some: Sequence[Mapping[str, str | None] | None]) -> dict[str, str | 
     return joined
 
 
-_Item = TypeVar("_Item", "Specialization", "Job")
+_Item = TypeVar("_Item", "Specialization", "Job", "StoredResult")
 
 
 def _by_module(items: Iterable[_Item]) -> dict[str, list[_Item]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["read_members", "rewrite", "timestamp"]
+__all__ = ["read_members", "record_digest", "rewrite", "timestamp"]
 
 # The earliest time a zip file can hold.
 _ZIP_EPOCH = 315532800
@@ -93,12 +93,16 @@ def rewrite(source: Path, destination: Path, members: Mapping[str, str | bytes],
                     new.writestr(info, _record([*rows, (name, "", "")]))
                     continue
                 data = origin if isinstance(origin, bytes) else old.read(origin)
-                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-                rows.append((name, f"sha256={digest}", str(len(data))))
+                rows.append((name, record_digest(data), str(len(data))))
                 new.writestr(info, data)
         temporary.replace(destination)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def record_digest(data: bytes) -> str:
+    """Return a digest as RECORD has it: https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 def _record(rows: list[tuple[str, str, str]]) -> bytes:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import csv
 import hashlib
@@ -15,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from flydsl_build.backend.placement import is_artefact_folder, is_manifest
+from flydsl_build.backend.wheel_file import record_digest
 from flydsl_build.command_line.contents import open_contents
 from flydsl_build.errors import BuildError, Fault, VerifyError
 
@@ -132,7 +132,7 @@ def _digest_faults(name: str, expected: str, contents: Contents) -> Iterator[Fau
     except BuildError as error:
         yield from error.faults
         return
-    if expected != "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode():
+    if expected != record_digest(data):
         yield Fault(where=name, what="the digest is not the one in RECORD", fix=_REBUILD)
 
 

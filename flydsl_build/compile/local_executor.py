@@ -123,10 +123,10 @@ class LocalExecutor:
         self.startup = self.startup or worker.startup
         if isinstance(answer, Fault):
             self._drop(worker)
-            return Outcome(seconds=seconds, fault=answer, killed=worker.was_killed, aborted=worker.was_aborted)
-        with self._changed:
-            self._idle.append(worker)
-        return Outcome(seconds=seconds, result=answer["result"], dependencies=answer["dependencies"])
+        else:
+            with self._changed:
+                self._idle.append(worker)
+        return _outcome(worker, answer, seconds)
 
     def _start(self, job: Job) -> _Worker | None:
         """Return a new worker for the job; None if the build stops."""
@@ -193,7 +193,10 @@ def run_alone(
         answer = worker.run(job, None, _Memory())
     finally:
         worker.close()
-    seconds = time.perf_counter() - started
+    return _outcome(worker, answer, time.perf_counter() - started)
+
+
+def _outcome(worker: _Worker, answer: dict[str, Any] | Fault, seconds: float) -> Outcome:
     if isinstance(answer, Fault):
         return Outcome(seconds=seconds, fault=answer, killed=worker.was_killed, aborted=worker.was_aborted)
     return Outcome(seconds=seconds, result=answer["result"], dependencies=answer["dependencies"])

@@ -7,6 +7,7 @@ that follows the ABI, and the run time is copied in with the extension compiled 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import inspect
 import json
@@ -383,3 +384,22 @@ int32_t fdb_%s(struct fdb_call *call, void **slots) {
   return call->status;
 }
 """
+
+
+class DLTensor(ctypes.Structure):
+    """A DLManagedTensor: https://dmlc.github.io/dlpack/latest/c_api.html."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from synthetic import pointer, scalar, tensor
+from synthetic import DLTensor, pointer, scalar, tensor
 from test_arguments import f32, interface, launched, refused
 
 if TYPE_CHECKING:
@@ -94,23 +94,6 @@ def test_ctypes_arrays(broken: Any, table: Any, hip: FakeHip) -> None:
     table.at((ctypes.c_float * 4).from_buffer(aligned, 4 * place))
     assert launched(hip)["args"] == [struct.pack("<Q", ctypes.addressof(aligned) + 4 * place).hex()]
     assert "the dtype is i32, not f32" in refused(TypeError, broken.vector, (ctypes.c_int * 5)())
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-        ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
 
 
 def capsule_producer(managed: DLTensor) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from flydsl_build.errors import ConfigError
-from flydsl_build.targets import GENERIC_TARGETS, TARGETS, parse_target, target_of_machine
+from flydsl_build.targets.processors import GENERIC_TARGETS, TARGETS, parse_target, target_of_machine
 
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 

@@ -18,17 +18,18 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.backend.pipeline import Project, build_kernels, unwritable
 from flydsl_build.backend.session import Layout
-from flydsl_build.backend.wheel_metadata import Headers, distribution_of
-from flydsl_build.bundle.platform_tag import wheel_tag
 from flydsl_build.errors import BuildError, ConfigError, Fault, FaultCollector
+from flydsl_build.package.pipeline import build_kernels, unwritable
+from flydsl_build.package.platform_tag import wheel_tag
+from flydsl_build.package.project import Project
+from flydsl_build.package.wheel_metadata import Headers, distribution_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
+    from flydsl_build.package.wheel_forms import WheelForm
 
 __all__ = ["add_kernels", "base_hook", "built_wheel", "extract_metadata", "layout_of", "load_base", "roots_of_declared", "source_roots"]
 

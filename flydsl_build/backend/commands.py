@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from setuptools import Command
 
 from flydsl_build.backend import session
-from flydsl_build.bundle.platform_tag import wheel_tag
 from flydsl_build.errors import ConfigError, Fault
+from flydsl_build.package.platform_tag import wheel_tag
 
 if TYPE_CHECKING:
     from setuptools import Distribution
@@ -50,7 +50,8 @@ class BuildFlydsl(Command):
         if running.editable or self.editable_mode:
             running.layout = session.Layout(package_roots=roots, top_levels=_top_levels(self.distribution))
             return
-        from flydsl_build.backend.pipeline import Project, build_kernels
+        from flydsl_build.package.pipeline import build_kernels
+        from flydsl_build.package.project import Project
 
         assert self.build_lib is not None
         metadata = self.distribution.metadata
@@ -109,7 +110,7 @@ def _with_kernels(build: type[Any]) -> type[Any]:
         sub_commands: ClassVar[list[Any]] = [*build.sub_commands, ("build_flydsl", None)]
 
         def run(self) -> None:
-            from flydsl_build.backend.pipeline import remove_former_build
+            from flydsl_build.package.pipeline import remove_former_build
 
             remove_former_build(Path(self.build_lib))
             super().run()
@@ -120,8 +121,8 @@ def _with_kernels(build: type[Any]) -> type[Any]:
 def _with_bitcode(sdist: type[Any]) -> type[Any]:
     class Sdist(sdist):
         def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-            from flydsl_build.backend.source_files import every_license_file, extern_files
-            from flydsl_build.backend.wheel_forms import source_metadata
+            from flydsl_build.package.source_files import every_license_file, extern_files
+            from flydsl_build.package.wheel_forms import source_metadata
 
             running = session.current()
             if running is None:

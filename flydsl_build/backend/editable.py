@@ -19,20 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl_build
-from flydsl_build.backend.pipeline import Project, build_kernels
-from flydsl_build.backend.wheel_file import read_members, rewrite
-from flydsl_build.backend.wheel_metadata import distribution_of
 from flydsl_build.config.settings import read_settings
 from flydsl_build.editable.freshness import Freshness, with_ops
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
 from flydsl_build.errors import BuildError, Fault, ToolchainError
+from flydsl_build.package.pipeline import build_kernels
+from flydsl_build.package.project import Project
+from flydsl_build.package.wheel_file import read_members, rewrite
+from flydsl_build.package.wheel_metadata import distribution_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from flydsl_build.backend.pipeline import BuiltKernels
     from flydsl_build.backend.session import Layout
     from flydsl_build.config.settings import Settings
+    from flydsl_build.package.pipeline import BuiltKernels
 
 __all__ = ["add_kernels", "main"]
 

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.backend.termination import cleaning_up_when_terminated
-from flydsl_build.compile.remote_cache import fsspec_requirement
-from flydsl_build.compile.toolchain import linker_is_present
+from flydsl_build.cache.remote import fsspec_requirement
 from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.toolchain.discovery import linker_is_present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
     from flydsl_build.backend.session import Layout, Session
-    from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
+    from flydsl_build.package.wheel_forms import WheelForm
 
 __all__ = [
     "build_editable",
@@ -213,7 +213,7 @@ def _prepared(settings: Settings, metadata_directory: str | None) -> str | None:
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any) -> str:
     """See `flydsl_build.backend`."""
-    from flydsl_build.backend.finish import finish_metadata
+    from flydsl_build.package.finish import finish_metadata
 
     name = _metadata("prepare_metadata_for_build_wheel", metadata_directory, config_settings)
     with _faults_in_words():
@@ -224,7 +224,7 @@ def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: A
 
 
 def _form(settings: Settings) -> WheelForm:
-    from flydsl_build.backend.wheel_forms import form_of
+    from flydsl_build.package.wheel_forms import form_of
 
     if settings.kernels_from and settings.wheel != "fat":
         from flydsl_build.backend.project_layout import with_declarations
@@ -253,9 +253,10 @@ def build_split_wheels(wheel_directory: str, config_settings: Any) -> list[str]:
 
 def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False) -> list[str]:
     """Let the base back end build into a temporary folder, and write the forms that were asked for into the other."""
-    from flydsl_build.backend import session, wheel_file
-    from flydsl_build.backend.finish import finish_wheel
-    from flydsl_build.backend.source_files import every_license_file
+    from flydsl_build.backend import session
+    from flydsl_build.package import wheel_file
+    from flydsl_build.package.finish import finish_wheel
+    from flydsl_build.package.source_files import every_license_file
 
     settings = _settings(config_settings)
     wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
@@ -299,7 +300,8 @@ def build_sdist(sdist_directory: str, config_settings: Any) -> str:
 
 def build_editable(wheel_directory: str, config_settings: Any, metadata_directory: str | None) -> str:
     """See `flydsl_build.backend`."""
-    from flydsl_build.backend import session, wheel_file
+    from flydsl_build.backend import session
+    from flydsl_build.package import wheel_file
 
     with _faults_in_words(), tempfile.TemporaryDirectory(prefix="flydsl-build-") as temporary:
         settings = _editable_settings(config_settings)

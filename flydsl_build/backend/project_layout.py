@@ -8,10 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from flydsl_build.compile.cache import open_cache
-from flydsl_build.compile.declarations import collect_declarations
+from flydsl_build.cache.build_cache import open_cache
 from flydsl_build.config.settings import extend_with_declarations
 from flydsl_build.errors import ConfigError, Fault
+from flydsl_build.package.declared import collect_declarations
 
 if TYPE_CHECKING:
     from flydsl_build.config.settings import Settings

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from flydsl_build.backend.wheel_forms import WheelForm
     from flydsl_build.config.settings import Settings
+    from flydsl_build.package.wheel_forms import WheelForm
 
 __all__ = ["Layout", "Session", "active", "current"]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from flydsl_build.bundle.elf import AmdgpuCodeObject
     from flydsl_build.declare.argument_types import ArgumentType
+    from flydsl_build.targets.elf import AmdgpuCodeObject
 
 __all__ = [
     "NO_DEFAULT",

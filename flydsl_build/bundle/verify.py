@@ -6,18 +6,18 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from flydsl_build.bundle.elf import EM_X86_64, ElfError, describe_e_flags, read_code_object, read_elf
 from flydsl_build.bundle.manifest import ManifestError, manifest_kernels, read_manifest
-from flydsl_build.bundle.offload_bundle import OffloadBundleError, read_bundle
 from flydsl_build.errors import Fault, FaultCollector
-from flydsl_build.targets import parse_target
+from flydsl_build.targets.elf import EM_X86_64, ElfError, describe_e_flags, read_code_object, read_elf
+from flydsl_build.targets.offload_bundle import OffloadBundleError, read_bundle
+from flydsl_build.targets.processors import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from flydsl_build.bundle.elf import AmdgpuCodeObject, AmdgpuKernel, ElfFile, KernelDescriptor, Symbol
     from flydsl_build.bundle.manifest import CodeObject, Library, Manifest, Unit
+    from flydsl_build.targets.elf import AmdgpuCodeObject, AmdgpuKernel, ElfFile, KernelDescriptor, Symbol
 
 __all__ = ["verify_bundles", "verify_code_object", "verify_launcher_library", "verify_package"]
 

@@ -13,8 +13,8 @@ from flydsl_build.errors import BuildError, Fault
 if TYPE_CHECKING:
     import argparse
 
+    from flydsl_build.cache.folder import CacheFolder
     from flydsl_build.command_line.arguments import Subparsers
-    from flydsl_build.compile.cache_folder import CacheFolder
 
 __all__ = ["add"]
 
@@ -42,7 +42,7 @@ def add(subparsers: Subparsers) -> None:
 
 def _folder(arguments: argparse.Namespace) -> CacheFolder:
     """Return the cache of a build in this folder: by its pyproject.toml, if there is one, and the environment."""
-    from flydsl_build.compile.cache_folder import CacheFolder, default_folder
+    from flydsl_build.cache.folder import CacheFolder, default_folder
     from flydsl_build.config.settings import Settings, read_settings
 
     here = Path.cwd()
@@ -102,8 +102,8 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from flydsl_build.compile.toolchain import remove_abandoned_folders
     from flydsl_build.config.sources import SIZE_FIX, size_of
+    from flydsl_build.toolchain.discovery import remove_abandoned_folders
 
     limit = None
     if arguments.size is not None:

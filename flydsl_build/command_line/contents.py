@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from flydsl_build.backend.placement import anchor_depth, is_artefact, is_artefact_folder, is_manifest
-from flydsl_build.backend.wheel_metadata import escaped
 from flydsl_build.bundle.manifest import Manifest
-from flydsl_build.bundle.sbom import SBOM_FILE
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.package.placement import anchor_depth, is_artefact, is_artefact_folder, is_manifest
+from flydsl_build.package.sbom import SBOM_FILE
+from flydsl_build.package.wheel_metadata import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from flydsl_build.backend.summary import KernelRow
     from flydsl_build.bundle.manifest import Manifest
     from flydsl_build.command_line.arguments import Subparsers
+    from flydsl_build.package.summary import KernelRow
 
     # Module, specialization, target, axis values, which kernel.
     _Key = tuple[str, str, str, tuple[tuple[str, str], ...], int]
@@ -69,8 +69,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> _Side:
-    from flydsl_build.backend.summary import kernel_rows
     from flydsl_build.command_line.contents import open_contents
+    from flydsl_build.package.summary import kernel_rows
 
     with open_contents(path) as contents:
         manifests = [one.manifest for one in contents.modules()]

@@ -180,7 +180,7 @@ def _process(name: str, code: str, *, needed: bool) -> _Check:
 
 
 def _toolchain(settings: Settings | None) -> Iterator[_Check]:
-    from flydsl_build.compile.toolchain import find_linker, trace_bitcode
+    from flydsl_build.toolchain.discovery import find_linker, trace_bitcode
 
     if settings is None:
         lld, rocm = (Path(value) if (value := os.environ.get(name)) else None for name in ("FLYDSL_BUILD_LLD", "FLYDSL_BUILD_ROCM_PATH"))
@@ -200,7 +200,7 @@ def _toolchain(settings: Settings | None) -> Iterator[_Check]:
 
 
 def _temporary_folder() -> _Check:
-    from flydsl_build.compile.toolchain import safe_temporary_folder
+    from flydsl_build.toolchain.discovery import safe_temporary_folder
 
     try:
         with safe_temporary_folder() as folder:
@@ -210,7 +210,7 @@ def _temporary_folder() -> _Check:
 
 
 def _disassembler() -> _Check:
-    from flydsl_build.compile.disassembler import find_disassemblers
+    from flydsl_build.toolchain.disassembler import find_disassemblers
 
     tools = [str(one) for one in find_disassemblers()]
     found = ", ".join(tools) or "none (needed by `inspect --isa` only)"

@@ -15,10 +15,10 @@ from flydsl_build.errors import BuildError, Fault, did_you_mean
 if TYPE_CHECKING:
     import argparse
 
-    from flydsl_build.bundle.elf import AmdgpuCodeObject
     from flydsl_build.bundle.manifest import CodeObject, LauncherEntry, Manifest, Slot, SpecializationEntry, Unit
     from flydsl_build.command_line.arguments import Subparsers
     from flydsl_build.command_line.contents import BuiltModule, Contents
+    from flydsl_build.targets.elf import AmdgpuCodeObject
 
 __all__ = ["add"]
 
@@ -36,7 +36,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from flydsl_build.backend.summary import kernel_rows, print_summary
+    from flydsl_build.package.summary import kernel_rows, print_summary
 
     if arguments.arch and not arguments.isa:
         raise BuildError(Fault(where="--arch", what="says nothing without --isa", fix="add --isa KERNEL"))
@@ -75,7 +75,7 @@ def code_object_bytes(module: BuiltModule, unit: Unit, target: str, contents: Co
 
 
 def _read_code_object(module: BuiltModule, unit: Unit, target: str, contents: Contents) -> AmdgpuCodeObject:
-    from flydsl_build.bundle.elf import ElfError, read_code_object
+    from flydsl_build.targets.elf import ElfError, read_code_object
 
     try:
         return read_code_object(code_object_bytes(module, unit, target, contents))
@@ -90,9 +90,9 @@ def _read_code_object(module: BuiltModule, unit: Unit, target: str, contents: Co
 
 def _describe(module: BuiltModule, contents: Contents) -> dict[str, Any]:
     """Return the manifest, with argument types as authors write them, and what only the files say."""
-    from flydsl_build.backend.summary import occupancy
-    from flydsl_build.bundle.elf import describe_e_flags
     from flydsl_build.declare.argument_grammar import format_argument
+    from flydsl_build.package.summary import occupancy
+    from flydsl_build.targets.elf import describe_e_flags
 
     manifest = module.manifest
     data: dict[str, Any] = json.loads(manifest.to_json())
@@ -201,7 +201,7 @@ def _is_here(module: BuiltModule, unit: Unit, target: str, contents: Contents) -
 
 
 def _code_object(module: BuiltModule, unit: Unit, target: str, code_object: CodeObject, contents: Contents) -> str:
-    from flydsl_build.bundle.elf import describe_e_flags
+    from flydsl_build.targets.elf import describe_e_flags
 
     if not _is_here(module, unit, target, contents):
         return f"{code_object.size} bytes in the wheel of {_device_name(module, target)}, SHA-256 {code_object.sha256}"
@@ -259,7 +259,7 @@ def _slot(slot: Slot) -> str:
 
 
 def _write_isa(contents: Contents, modules: list[BuiltModule], kernel: str, arch: str | None) -> None:
-    from flydsl_build.compile.disassembler import disassemble
+    from flydsl_build.toolchain.disassembler import disassemble
 
     found = [
         (module, unit, target)

@@ -14,10 +14,10 @@ from flydsl_build.errors import BuildError, Fault
 if TYPE_CHECKING:
     import argparse
 
-    from flydsl_build.backend.summary import KernelRow
     from flydsl_build.bundle.manifest import LauncherEntry, Manifest, SpecializationEntry
     from flydsl_build.command_line.arguments import Subparsers
-    from flydsl_build.stubs.report import ReportRow
+    from flydsl_build.command_line.report_page import ReportRow
+    from flydsl_build.package.summary import KernelRow
 
 __all__ = ["add"]
 
@@ -31,10 +31,10 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from flydsl_build.backend.summary import kernel_rows, resource_warnings
+    from flydsl_build.package.summary import kernel_rows, resource_warnings
 
     try:
-        from flydsl_build.stubs.report import render_report
+        from flydsl_build.command_line.report_page import render_report
     except ImportError:
         raise BuildError(
             Fault(where="jinja2", what="is not installed, and the report is rendered with it", fix="pip install jinja2")
@@ -98,8 +98,8 @@ def _extents(workgroup: tuple[int, int, int]) -> str:
 
 
 def _row(row: KernelRow, types: str) -> ReportRow:
-    from flydsl_build.stubs.report import Bar, ReportRow
-    from flydsl_build.targets import TARGETS
+    from flydsl_build.command_line.report_page import Bar, ReportRow
+    from flydsl_build.targets.processors import TARGETS
 
     kernel, target = row.kernel, TARGETS.get(row.target)
     workgroup = _extents(kernel.reqd_workgroup) if kernel.reqd_workgroup else f"<= {kernel.max_workgroup}"

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from flydsl_build.backend.placement import is_artefact_folder, is_manifest
-from flydsl_build.backend.wheel_file import record_digest
 from flydsl_build.command_line.contents import open_contents
 from flydsl_build.errors import BuildError, Fault, VerifyError
+from flydsl_build.package.placement import is_artefact_folder, is_manifest
+from flydsl_build.package.wheel_file import record_digest
 
 if TYPE_CHECKING:
     import argparse
@@ -81,7 +81,7 @@ def _is_device(contents: Contents) -> bool:
 
 def _sbom_faults(contents: Contents, modules: Sequence[BuiltModule], *, is_first: bool) -> Iterator[Fault]:
     """Yield the bills of materials that do not say what the manifests say, and that a wheel has none."""
-    from flydsl_build.bundle.sbom import SBOM_FILE, sbom, sbom_facts
+    from flydsl_build.package.sbom import SBOM_FILE, sbom, sbom_facts
 
     manifests = [one.manifest for one in modules]
     found = contents.sboms(modules)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
-from ..targets import TARGETS
+from ..targets.processors import TARGETS
 from .keys import quote_key
 from .names import is_dotted_name, is_name, placeholders, reference_fault
 from .sources import (

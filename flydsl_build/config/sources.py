@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, FaultCollector, did_you_mean
-from ..targets import parse_target
+from ..targets.processors import parse_target
 from .keys import keys_of
 from .table_reader import SECONDS, describe, seconds_of
 from .tables import Settings

@@ -37,7 +37,7 @@ _GENERIC = {
     "gfx11-generic": ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"),
     "gfx12-generic": ("gfx1200", "gfx1201"),
 }
-# Bits 0 to 7 of e_flags: the processor. As in flydsl_build.targets, which a wheel does not hold.
+# Bits 0 to 7 of e_flags: the processor. As in flydsl_build.targets.processors, which a wheel does not hold.
 _MACHINES = {
     "gfx90a": 0x3F, "gfx90c": 0x32, "gfx942": 0x4C, "gfx950": 0x4F, "gfx9-4-generic": 0x5F,
     "gfx1010": 0x33, "gfx1011": 0x34, "gfx1012": 0x35, "gfx1013": 0x42,

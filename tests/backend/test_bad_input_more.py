@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from test_bad_input import KEY, NEGATE, PYPROJECT, message, project
 
-from flydsl_build.backend import pipeline
 from flydsl_build.errors import BuildError
+from flydsl_build.package import pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,7 +178,7 @@ def test_wheel_folder_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_bitcode_that_is_a_pipe(tmp_path: Path) -> None:
-    from flydsl_build.compile.externs import ExternCall, ExternResolver, ExternUse
+    from flydsl_build.frontends.flydsl.externs import ExternCall, ExternResolver, ExternUse
 
     os.mkfifo(tmp_path / "pipe.bc")
     (tmp_path / "loop.bc").symlink_to("loop.bc")

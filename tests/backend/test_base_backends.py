@@ -16,7 +16,7 @@ import pytest
 from front_end import PACKAGES, call_hook, copy_project, members, run_script, unpack
 from test_layouts import anchor, artefacts
 
-from flydsl_build.backend.wheel_file import rewrite
+from flydsl_build.package.wheel_file import rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -68,7 +68,7 @@ class Built:
 
     @property
     def workers(self) -> int:
-        return sum("flydsl_build.compile.worker" in command[-1] for command in self.answer.spawned)
+        return sum("flydsl_build.frontends.worker" in command[-1] for command in self.answer.spawned)
 
 
 def both_targets(module: str) -> set[tuple[str, str]]:

@@ -180,7 +180,7 @@ def test_an_interrupt_ends_the_processes_of_the_cluster(cluster: Cluster, projec
     while cluster.left() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert cluster.left() == []
-    assert not [line for _, line in processes_with("CLUSTER_ONLY=1") if "flydsl_build.compile.worker" in line]
+    assert not [line for _, line in processes_with("CLUSTER_ONLY=1") if "flydsl_build.frontends.worker" in line]
     assert list((tmp_path / "dist").iterdir()) == []
 
 
@@ -193,7 +193,7 @@ def free_port() -> int:
 def test_an_address_where_nobody_answers(project: Path, tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     code = (
-        "import flydsl_build.compile.dask_executor as d; d._CONNECT = 1.0\n"
+        "import flydsl_build.engine.dask as d; d._CONNECT = 1.0\n"
         f"import flydsl_build.backend as b; b.build_wheel({str(tmp_path)!r}, {{'executor': 'dask', 'executor-address': {address!r}}})"
     )
     (tmp_path / "shim").mkdir()

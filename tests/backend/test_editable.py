@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from front_end import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
 
-from flydsl_build.compile.dependencies import Fingerprints
+from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.editable.freshness import Freshness
 
 HOOK = ["__init__.py", "facts.json", "freshness.py", "installation.py"]

@@ -417,7 +417,7 @@ def test_source_distribution_has_the_bitcode(shmem_project: Path, shmem_site: Pa
 def test_source_distribution_with_any_environment(value: str, tmp_path: Path) -> None:
     from types import SimpleNamespace
 
-    from flydsl_build.backend.source_files import extern_files
+    from flydsl_build.package.source_files import extern_files
 
     (tmp_path / "gfx942mlx5").write_text("")
     (tmp_path / "{arch}").write_text("")

@@ -122,7 +122,7 @@ def test_prepared_metadata_may_be_handed_back(tiny: Path, tmp_path: Path, tiny_w
     other = tmp_path / answer.value
     assert members(other) == members(tiny_wheel)
     assert other.read_bytes() == tiny_wheel.read_bytes()
-    workers = [command for command in answer.spawned if "flydsl_build.compile.worker" in command[-1]]
+    workers = [command for command in answer.spawned if "flydsl_build.frontends.worker" in command[-1]]
     assert len(workers) == 1
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from front_end import members
 
-from flydsl_build.backend.progress import PlainProgress, RichProgress, make_progress
-from flydsl_build.backend.summary import KernelRow, empty_launchers, kernel_rows, print_summary, print_warnings, resource_warnings
 from flydsl_build.bundle.manifest import Manifest
-from flydsl_build.compile.jobs import Job
+from flydsl_build.jobs.job import Job
+from flydsl_build.package.progress import PlainProgress, RichProgress, make_progress
+from flydsl_build.package.summary import KernelRow, empty_launchers, kernel_rows, print_summary, print_warnings, resource_warnings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from front_end import PACKAGES, call_hook, copy_project, unpack
 
-from flydsl_build.compile.toolchain import make_toolkit, safe_temporary_folder
+from flydsl_build.toolchain.discovery import make_toolkit, safe_temporary_folder
 
 NAMES = [
     *("tensors", "integers", "strided", "scalars", "structs", "stream_first", "no_stream"),

@@ -13,8 +13,8 @@ import fake_hip
 import pytest
 from front_end import PACKAGES, call_hook, copy_project, run_script, unpack
 
-from flydsl_build.bundle.elf import read_elf
-from flydsl_build.bundle.offload_bundle import read_bundle
+from flydsl_build.targets.elf import read_elf
+from flydsl_build.targets.offload_bundle import read_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from front_end import PACKAGES, call_hook, copy_project
 
-from flydsl_build.backend.assemble import _with_one_init_a_unit
-from flydsl_build.compile.jobs import CodeObjectBuild, JobResult
+from flydsl_build.jobs.job import CodeObjectBuild, JobResult
+from flydsl_build.package.assemble import _with_one_init_a_unit
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ import email
 
 import pytest
 
-from flydsl_build.backend.wheel_forms import WheelForm
-from flydsl_build.backend.wheel_metadata import Headers, escaped, normalized
 from flydsl_build.errors import ConfigError
+from flydsl_build.package.wheel_forms import WheelForm
+from flydsl_build.package.wheel_metadata import Headers, escaped, normalized
 
 TEXT = """\
 Metadata-Version: 2.2

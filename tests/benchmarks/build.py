@@ -102,12 +102,12 @@ import json, sys, time
 folder, modules, columns = json.loads(sys.argv[1])
 sys.path.insert(0, folder)
 started = time.perf_counter()
-from flydsl_build.compile.torch_stand_in import install_torch_stand_in
+from flydsl_build.frontends.flydsl.torch_stand_in import install_torch_stand_in
 install_torch_stand_in()
 import importlib
 import flydsl.compiler, flydsl.expr
 imported = time.perf_counter() - started
-from flydsl_build.compile import flydsl_adapter
+from flydsl_build.frontends.flydsl import adapter
 from flydsl_build.declare.argument_grammar import parse_argument
 seconds = 0.0
 for module in modules:
@@ -115,10 +115,10 @@ for module in modules:
     for count in columns:
         started = time.perf_counter()
         launcher = build(count)
-        function, _ = flydsl_adapter.jit_function._unwrap_jit_function(launcher)
-        annotations = flydsl_adapter.signature_of(launcher).parameters
+        function, _ = adapter.jit_function._unwrap_jit_function(launcher)
+        annotations = adapter.signature_of(launcher).parameters
         tensor = parse_argument(f"f32[M, {count}]", where="benchmark")
-        arguments = {name: flydsl_adapter.make_argument(tensor, annotations[name].annotation) for name in ("X", "Out")}
+        arguments = {name: adapter.make_argument(tensor, annotations[name].annotation) for name in ("X", "Out")}
         function._compile_only(**arguments, rows=flydsl.expr.Int32(1), stream=flydsl.expr.Stream(None))
         seconds += time.perf_counter() - started
 print(json.dumps([seconds, imported]))
@@ -267,7 +267,7 @@ def workers(folder: Path) -> None:
 
 def overhead(folder: Path) -> None:
     """Compare a build with what FlyDSL takes for the same."""
-    from flydsl_build.compile.toolchain import make_toolkit
+    from flydsl_build.toolchain.discovery import make_toolkit
 
     project = generated(folder)
     (folder / "toolkit").mkdir()
@@ -303,7 +303,7 @@ def memory(folder: Path) -> None:
     """Measure the largest worker of the example, and the parent of many jobs."""
     project = shutil.copytree(ROOT / "example_pkg", folder / "example", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     watch = (
-        "import flydsl_build.compile.local_executor as p, atexit\nseen = []\nobserve = p._Memory.observe\n"
+        "import flydsl_build.engine.local as p, atexit\nseen = []\nobserve = p._Memory.observe\n"
         "def note(self, pid):\n    observe(self, pid)\n    seen.append(self.peak)\n"
         "p._Memory.observe = note\natexit.register(lambda: print('WORKER', max(seen)))\n"
     )

@@ -60,7 +60,7 @@ def compile_library(sources: list[Path], library: Path, *flags: str | Path) -> N
 
 def set_up(folder: Path, wheel: Path | None) -> dict[str, str]:
     """Fill the folder; return the environment for the process that measures."""
-    from flydsl_build.compile.toolchain import make_toolkit
+    from flydsl_build.toolchain.discovery import make_toolkit
 
     site = folder / "site"
     wheel = wheel or build_example(folder)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flydsl_build.compile.toolchain import make_toolkit
+from flydsl_build.toolchain.discovery import make_toolkit
 
 BUILD_TIMEOUT = 1500
 CDNA = ("gfx942", "gfx950")

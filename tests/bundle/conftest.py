@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flydsl_build.bundle.elf import read_code_object
 from flydsl_build.bundle.manifest import (
     CodeObject,
     Distribution,
@@ -26,13 +25,14 @@ from flydsl_build.bundle.manifest import (
     Unit,
     manifest_kernels,
 )
-from flydsl_build.bundle.offload_bundle import write_bundle
 from flydsl_build.declare.argument_types import Dim, ScalarType, StreamType, TensorType
+from flydsl_build.targets.elf import read_code_object
+from flydsl_build.targets.offload_bundle import write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flydsl_build.bundle.offload_bundle import OffloadBundle
+    from flydsl_build.targets.offload_bundle import OffloadBundle
 
 DATA = Path(__file__).parent / "data"
 TARGETS = ("gfx942", "gfx1100")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from fuzzing import fuzz, mutated
 
-from flydsl_build.bundle.offload_bundle import HEADER_LIMIT, OffloadBundleError, read_bundle, write_bundle
 from flydsl_build.runtime.code_objects import bundle_entries, map_code_object
 from flydsl_build.runtime.errors import CorruptFileError
+from flydsl_build.targets.offload_bundle import HEADER_LIMIT, OffloadBundleError, read_bundle, write_bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flydsl_build.bundle.offload_bundle import OffloadBundle
+    from flydsl_build.targets.offload_bundle import OffloadBundle
 
 
 def test_bundle(bundle: OffloadBundle, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flydsl_build.bundle.elf import (
+from flydsl_build.targets.elf import (
     EM_AMDGPU,
     EM_X86_64,
     AmdgpuKernel,

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flydsl_build.bundle.offload_bundle import BundleEntry, OffloadBundleError, read_bundle, write_bundle
+from flydsl_build.targets.offload_bundle import BundleEntry, OffloadBundleError, read_bundle, write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from flydsl_build.bundle.offload_bundle import OffloadBundle
+    from flydsl_build.targets.offload_bundle import OffloadBundle
 
 
 TARGETS = ("gfx942", "gfx1100")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import flydsl_build
-from flydsl_build.bundle.elf import VersionNeed, read_elf
-from flydsl_build.bundle.platform_tag import _glibc_minor, platform_tag, wheel_tag
 from flydsl_build.errors import VerifyError
+from flydsl_build.package.platform_tag import _glibc_minor, platform_tag, wheel_tag
+from flydsl_build.targets.elf import VersionNeed, read_elf
 
 DATA = Path(__file__).parent / "data"
 HOST = DATA / "needs_glibc.x86_64.elf"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flydsl_build.bundle.manifest import Bitcode
-from flydsl_build.bundle.sbom import sbom, sbom_facts
+from flydsl_build.package.sbom import sbom, sbom_facts
 
 if TYPE_CHECKING:
     from flydsl_build.bundle.manifest import Manifest

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flydsl_build.bundle.manifest import ManifestError
-from flydsl_build.bundle.offload_bundle import ALIGNMENT, write_bundle
 from flydsl_build.bundle.verify import verify_bundles, verify_code_object, verify_launcher_library, verify_package
+from flydsl_build.targets.offload_bundle import ALIGNMENT, write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from flydsl_build.bundle.manifest import Manifest
-    from flydsl_build.bundle.offload_bundle import OffloadBundle
     from flydsl_build.errors import Fault
+    from flydsl_build.targets.offload_bundle import OffloadBundle
 
 KERNELS = {"add_0": (8, 16, 8, 16, 4), "double_1": (8, 16, 4)}
 BUG = "this is a fault of flydsl-build or FlyDSL: please report it"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flydsl_build.compile.cache_folder import CacheFolder
+from flydsl_build.cache.folder import CacheFolder
 
 PROJECT = '[tool.flydsl-build]\ncache-dir = "own"\ncache-size = "1 MB"\n[tool.flydsl-build.kernels."m:f"]\n'
 
@@ -45,7 +45,7 @@ def test_prune(call: Any, folder: Path) -> None:
 
 BUILD = """
 import sys
-from flydsl_build.compile.toolchain import safe_temporary_folder
+from flydsl_build.toolchain.discovery import safe_temporary_folder
 with safe_temporary_folder() as folder:
     print(folder, flush=True)
     sys.stdin.read()

@@ -16,7 +16,7 @@ import pytest
 from calling import Built, change_manifest, changed_wheel, run_command
 from front_end import unpack
 
-from flydsl_build.compile.disassembler import find_disassemblers
+from flydsl_build.toolchain.disassembler import find_disassemblers
 
 MANIFEST = "space/_flydsl_halve/halve.json"
 BUNDLE = "space/_flydsl_halve/halve.hipfb"

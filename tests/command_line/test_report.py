@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from calling import Built, change_manifest, changed_wheel
 
-from flydsl_build.stubs.report import Bar, ReportRow, render_report
+from flydsl_build.command_line.report_page import Bar, ReportRow, render_report
 
 if TYPE_CHECKING:
     from pathlib import Path

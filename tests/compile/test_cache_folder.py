@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flydsl_build.compile.cache_folder import CacheFolder
+from flydsl_build.cache.folder import CacheFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,7 @@ def test_clear(folder: Opened) -> None:
 
 WRITER = """
 import os, sys, tempfile, pathlib
-from flydsl_build.compile.cache_folder import CacheFolder
+from flydsl_build.cache.folder import CacheFolder
 folder = CacheFolder(pathlib.Path(sys.argv[1]), limit=10**9, say=print)
 folder.add_blob(b"whole")
 rename = pathlib.Path.rename
@@ -172,7 +172,7 @@ def test_prune_removes_blobs_without_a_record(folder: Opened) -> None:
 
 BUSY_WRITER = """
 import hashlib, pathlib, sys
-from flydsl_build.compile.cache_folder import CacheFolder
+from flydsl_build.cache.folder import CacheFolder
 folder = CacheFolder(pathlib.Path(sys.argv[1]), limit=200_000, say=print)
 for number in range(10**9):
     digest = folder.add_blob(b"%d" % number * 2000)
@@ -209,7 +209,7 @@ def test_whenever_a_writer_is_killed_nothing_half_is_read(folder: Opened) -> Non
 
 HOLDER = """
 import sys, pathlib
-from flydsl_build.compile.cache_folder import CacheFolder
+from flydsl_build.cache.folder import CacheFolder
 lock = CacheFolder(pathlib.Path(sys.argv[1]), limit=10**9, say=print).try_lock("name")
 print("held" if lock is not None else "busy", flush=True)
 sys.stdin.read()

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flydsl_build.compile.dask_executor import DaskExecutor
-from flydsl_build.compile.dependencies import Fingerprints
-from flydsl_build.compile.executor import WorkerBugError
-from flydsl_build.compile.job_inputs import pack_inputs, unpack_inputs
-from flydsl_build.compile.jobs import Job, Toolkit, WorkerSettings
-from flydsl_build.compile.remote_job import differences, run_job, versions
-from flydsl_build.compile.results import pack_files, unpack_files
-from flydsl_build.compile.toolchain import Linker
+from flydsl_build.cache.dependencies import Fingerprints
+from flydsl_build.engine.dask import DaskExecutor
+from flydsl_build.engine.job_inputs import pack_inputs, unpack_inputs
+from flydsl_build.engine.remote_job import differences, run_job, versions
 from flydsl_build.errors import BuildError, CompileError, ConfigError
+from flydsl_build.jobs.executor import WorkerBugError
+from flydsl_build.jobs.job import Job, Linker, Toolkit, WorkerSettings
+from flydsl_build.jobs.results import pack_files, unpack_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flydsl_build.compile.externs import ExternCall, ExternResolver, ExternUse, expand_placeholders, init_reference
-from flydsl_build.compile.jobs import BitcodeUse
 from flydsl_build.config.tables import ExternTable
+from flydsl_build.frontends.flydsl.externs import ExternCall, ExternResolver, ExternUse, expand_placeholders, init_reference
+from flydsl_build.jobs.job import BitcodeUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

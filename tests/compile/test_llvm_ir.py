@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flydsl_build.compile.llvm_ir import IRError, IRFunction, IRGlobal, IRModule, read_ir
+from flydsl_build.llvm_ir.reader import IRError, IRFunction, IRGlobal, IRModule, read_ir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flydsl_build.compile import local_executor, memory
+from flydsl_build.engine import local, memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,10 +29,10 @@ GB = 1 << 30
     ],
 )
 def test_room(available: float, peak: float, resident: list[float], room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_executor, "available_memory", lambda: int(available * GB))
-    monkeypatch.setattr(local_executor, "resident_memory", lambda pid: int(resident[pid] * GB))
-    monkeypatch.setattr(local_executor, "peak_memory", lambda pid: int(peak * GB) * (pid + 1))
-    measured = local_executor._Memory()
+    monkeypatch.setattr(local, "available_memory", lambda: int(available * GB))
+    monkeypatch.setattr(local, "resident_memory", lambda pid: int(resident[pid] * GB))
+    monkeypatch.setattr(local, "peak_memory", lambda pid: int(peak * GB) * (pid + 1))
+    measured = local._Memory()
     measured.observe(0)
     assert measured.has_room(range(len(resident))) is room
     measured.observe(1)

@@ -14,20 +14,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from flydsl_build.compile.cache import open_cache
-from flydsl_build.compile.dependencies import digest_of_file
-from flydsl_build.compile.jobs import Job
-from flydsl_build.compile.remote_cache import RemoteCache, fsspec_requirement, shown_url
+from flydsl_build.cache.build_cache import open_cache
+from flydsl_build.cache.dependencies import digest_of_file
+from flydsl_build.cache.remote import RemoteCache, fsspec_requirement, shown_url
 from flydsl_build.config.tables import Settings
 from flydsl_build.declare.specialization import Specialization
 from flydsl_build.errors import ConfigError
+from flydsl_build.jobs.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from flydsl_build.compile.cache import BuildCache
-    from flydsl_build.compile.results import StoredResult
+    from flydsl_build.cache.build_cache import BuildCache
+    from flydsl_build.jobs.results import StoredResult
 
 pytest.importorskip("fsspec")
 

@@ -9,7 +9,7 @@ import pytest
 
 from flydsl_build.config import extend_with_declarations, read_settings
 from flydsl_build.errors import ConfigError
-from flydsl_build.targets import TARGETS
+from flydsl_build.targets.processors import TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ import pytest
 from synthetic import E_FLAGS, Package, bundle, code_object, scalar, tensor
 from test_arguments import OnlyDlpack, f32, refused
 
-from flydsl_build.targets import TARGETS
+from flydsl_build.targets.processors import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from test_stub_rendering import DIGEST, launcher, module, parameter, specialization
 
+from flydsl_build.consumers.python_stub.render import render_stub
 from flydsl_build.declare.argument_types import ScalarType, StructType
 from flydsl_build.runtime.struct import make_struct
-from flydsl_build.stubs.render import render_stub
 
 INNER = StructType(name="Inner", fields=(("scale", ScalarType(dtype="f32")),))
 CONFIG = StructType(name="Config", fields=(("first", ScalarType(dtype="i8")), ("inner", INNER), ("flag", ScalarType(dtype="bool"))))

@@ -30,8 +30,8 @@ from flydsl_build.bundle.manifest import (
     SpecializationEntry,
     Unit,
 )
+from flydsl_build.consumers import StubError, render_stub
 from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.stubs import StubError, render_stub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

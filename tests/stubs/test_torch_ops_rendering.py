@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_stub_rendering import GOLDEN, TENSOR, elementwise, launcher, module, parameter, specialization
 
 from flydsl_build.bundle.manifest import Returns
+from flydsl_build.consumers import StubError, render_torch_ops
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType
-from flydsl_build.stubs import StubError, render_torch_ops
 
 if TYPE_CHECKING:
     from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, SpecializationEntry
-    from flydsl_build.stubs.torch_ops import TorchOps
+    from flydsl_build.consumers.torch.render import TorchOps
 
 
 def render(*launchers: LauncherEntry) -> TorchOps:

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer, in a process of its own, what the author's function declares; started by `package.declared`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build.config.keys import quote_key
+from flydsl_build.frontends.author_code import collapsed, import_reference, relative_to_roots, text_of
+from flydsl_build.frontends.dependency_tracker import Recorder
+from flydsl_build.jobs.environment import put_on_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+__all__ = ["main"]
+
+_MOST = 10_000
+_DEEPEST = 50
+_SHOWN = 20
+
+
+def main() -> int:
+    """Answer one request on standard input with one line on standard output."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.dont_write_bytecode = True
+    request = json.loads(sys.stdin.read())
+    environ = dict(os.environ)
+    recorder = Recorder(project=request["project"], roots=request["roots"], ignored=[], constant=[])
+    recorder.install()
+    put_on_path(request["roots"])
+    answer = _answer(request["reference"], request["roots"], request["project"])
+    dependencies = recorder.dependencies(request["reference"].partition(":")[0], environ)
+    channel.write("\n" + json.dumps({**answer, "dependencies": dependencies}))
+    channel.close()
+    return 0
+
+
+def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
+    module = reference.partition(":")[0]
+    try:
+        found = import_reference(reference)()
+        if isinstance(found, Mapping):
+            found = found.items()
+        if not isinstance(found, Iterable) or isinstance(found, str):
+            return {"fault": f"{reference} returned {type(found).__name__}, not a dict and not (key, table) pairs", "detail": ""}
+        pairs = [list(pair) if isinstance(pair, tuple | list) else pair for pair in itertools.islice(found, _MOST + 1)]
+        if len(pairs) > _MOST:
+            return {"fault": f"{reference} yields more than {_MOST:,} kernels", "detail": ""}
+        strangers = itertools.chain.from_iterable(_strangers(pair, f"{reference}[{index}]") for index, pair in enumerate(pairs))
+        if shown := list(itertools.islice(strangers, _SHOWN)):
+            return {"strangers": shown}
+        json.dumps(pairs)
+    except BaseException as error:  # noqa: BLE001 - an author's function may raise anything
+        frames = collapsed(
+            f"{place}:{frame.lineno}: {frame.line}"
+            for frame in traceback.extract_tb(error.__traceback__)
+            if (place := relative_to_roots(frame.filename, roots)) is not None
+        )
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            places = [os.path.relpath(root, project) for root in roots]
+            looked = ", ".join("its own folder" if place == "." else place for place in places)
+            fix = f"modules of the project are looked for in {looked}: put it there, or correct the name"
+            return {"fault": f"module {module} was not found", "fix": fix, "detail": ""}
+        return {"fault": f"{reference} failed: {text_of(error)}", "detail": "\n".join(frames)}
+    return {"pairs": pairs}
+
+
+def _strangers(pair: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Yield place and kind of each value that has no form in JSON."""
+    if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str):
+        yield from _strangers_in(pair[1], f"{where} {quote_key(pair[0])}")
+    else:
+        yield from _strangers_in(pair, where)
+
+
+def _strangers_in(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict | list | tuple) and depth > _DEEPEST:
+        yield where, f"lists and tables are nested more than {_DEEPEST} deep"
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _strangers_in(item, f"{where}.{quote_key(str(name))}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _strangers_in(item, f"{where}[{index}]", depth + 1)
+    elif value is not None and not isinstance(value, bool | int | float | str):
+        yield where, f"found a {type(value).__name__}"

@@ -1,0 +1,607 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that depends on how FlyDSL is made inside. Imported in worker processes only.
+
+FlyDSL's public extension point `register_backend` is used to keep the GPU module in LLVM dialect: the back end registered
+here ends FlyDSL's pipeline before the binary is made. The lowered module is read where FlyDSL builds its artifact, by
+putting a class of ours in the place of `CompiledArtifact`. This and the other private names used here are why
+`TESTED_VERSIONS` is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import linecache
+import os
+import re
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import flydsl
+from flydsl._mlir import ir
+from flydsl.compiler import jit_argument, jit_function
+from flydsl.compiler.backends import get_backend, register_backend
+from flydsl.compiler.backends.rocm import RocmBackend
+from flydsl.compiler.diagnostics import DSLCompileError
+from flydsl.compiler.extern_link import LinkedExternFunction
+from flydsl.compiler.kernel_function import CompilationContext
+from flydsl.compiler.llvm_options import llvm_options
+from flydsl.expr import numeric
+from flydsl.expr.extern import ExternFunction
+from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_specializable_struct_type, is_struct_type
+from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
+
+from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
+from flydsl_build.declare.dtypes import DTYPES
+from flydsl_build.errors import did_you_mean
+from flydsl_build.frontends.author_code import collapsed, relative_to_roots
+from flydsl_build.frontends.flydsl.externs import ExternCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from flydsl_build.config.settings import CompileOptions
+    from flydsl_build.declare.argument_types import ArgumentType
+
+__all__ = [
+    "ArgumentError",
+    "DSLCompileError",
+    "Lowered",
+    "author_frames",
+    "has_constants",
+    "is_launcher",
+    "is_struct",
+    "llvm_options",
+    "lower",
+    "make_argument",
+    "mlir_context",
+    "parameter_role",
+    "raw_value",
+    "register_packaging_backend",
+    "signature_of",
+    "struct_class",
+    "struct_constants",
+    "struct_fields",
+    "type_name",
+    "type_of_annotation",
+    "type_of_name",
+]
+
+# FlyDSL releases whose private names were checked against this module.
+TESTED_VERSIONS = ("0.5",)
+
+_NUMERIC = {
+    "i8": numeric.Int8,
+    "i16": numeric.Int16,
+    "i32": numeric.Int32,
+    "i64": numeric.Int64,
+    "u8": numeric.Uint8,
+    "u16": numeric.Uint16,
+    "u32": numeric.Uint32,
+    "u64": numeric.Uint64,
+    "f16": numeric.Float16,
+    "bf16": numeric.BFloat16,
+    "f32": numeric.Float32,
+    "f64": numeric.Float64,
+    "bool": numeric.Boolean,
+}
+_SHORT_STRIDE_BITS = 32
+_NUMERIC_NAMES = {value: name for name, value in _NUMERIC.items()}
+
+_ELEMENT_TYPES: dict[str, Callable[[], ir.Type]] = {
+    **{
+        name: functools.partial(ir.IntegerType.get_signless, bits)
+        for name, bits in DTYPES.items()
+        if name[0] in "iu" and name[1:].isdigit()
+    },
+    "bool": functools.partial(ir.IntegerType.get_signless, 1),
+    "f16": ir.F16Type.get,
+    "bf16": ir.BF16Type.get,
+    "f32": ir.F32Type.get,
+    "f64": ir.F64Type.get,
+    "f8e4m3fn": ir.Float8E4M3FNType.get,
+    "f8e4m3fnuz": ir.Float8E4M3FNUZType.get,
+    "f8e5m2": ir.Float8E5M2Type.get,
+    "f8e5m2fnuz": ir.Float8E5M2FNUZType.get,
+    "f8e4m3b11fnuz": ir.Float8E4M3B11FNUZType.get,
+    "f8e4m3": ir.Float8E4M3Type.get,
+    "f8e8m0fnu": ir.Float8E8M0FNUType.get,
+    "f6e2m3fn": ir.Float6E2M3FNType.get,
+    "f6e3m2fn": ir.Float6E3M2FNType.get,
+    "f4e2m1fn": ir.Float4E2M1FNType.get,
+}
+
+
+class ArgumentError(Exception):
+    """A declared argument does not fit the launcher's parameter."""
+
+
+def is_tested_version() -> bool:
+    """Tell whether this FlyDSL release is one the adapter was checked with."""
+    version: str = flydsl.__version__
+    return version.startswith(tuple(one + "." for one in TESTED_VERSIONS))
+
+
+# --- the back end ------------------------------------------------------------------------------------------------------
+
+
+class _PackagingBackend(RocmBackend):
+    """FlyDSL's ROCm back end without its last pass, which makes the binary."""
+
+    def pipeline_fragments(self, *, compile_hints: dict[str, Any]) -> list[str]:
+        fragments = super().pipeline_fragments(compile_hints=compile_hints)
+        return [one for one in fragments if not one.lstrip().startswith("gpu-module-to-binary")]
+
+
+def register_packaging_backend() -> None:
+    """Make FlyDSL stop before the binary. The name stays `rocm`: kernels ask for it."""
+    register_backend("rocm", _PackagingBackend, force=True)
+
+
+@contextlib.contextmanager
+def mlir_context() -> Iterator[ir.Context]:
+    """Enter a context as FlyDSL makes them: all dialects, no threads."""
+    with jit_function._create_mlir_context() as context:
+        yield context
+
+
+# --- lowering one specialization ---------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, slots=True)
+class Lowered:
+    """One specialization after FlyDSL's pipeline.
+
+    Parameters
+    ----------
+    text
+        The module: a `gpu.module` in LLVM dialect and the launcher as `llvm.func`.
+    function
+        Name of the launcher's function in it.
+    link_libs
+        The bitcode files to link, in order of first use.
+    hints
+        The compile hints in force: those of the source, then those of the declaration.
+    """
+
+    text: str = ""
+    function: str = ""
+    source: str = ""
+    link_libs: list[str] = field(default_factory=list)
+    hints: dict[str, Any] = field(default_factory=dict)
+
+
+def lower(  # noqa: PLR0913 - each is one thing FlyDSL is told
+    launcher: Any,
+    arguments: dict[str, Any],
+    hints: dict[str, Any],
+    *,
+    debug_lines: bool,
+    resolve_extern: Callable[[ExternCall], Sequence[str]],
+    dump_folder: Path | None = None,
+) -> Lowered:
+    """Trace and lower one specialization.
+
+    Parameters
+    ----------
+    launcher
+        What `is_launcher` accepted.
+    arguments
+        By parameter name: what `make_argument` made, and the plain values of constexpr parameters.
+    hints
+        FlyDSL compile hints that override those of the launcher.
+    resolve_extern
+        Called for each call of an extern; returns the bitcode files to link.
+    dump_folder
+        Where FlyDSL writes the IR after each stage; it makes a folder of its own choice in it.
+    """
+    function, bound_self = jit_function._unwrap_jit_function(launcher)
+    lowered = Lowered()
+
+    class Capture:
+        """Stands where FlyDSL would keep the artifact; keeps its text instead."""
+
+        def __init__(  # noqa: PLR0913 - as FlyDSL calls it
+            self,
+            module: ir.Module,
+            name: str,
+            source_ir: str | None = None,
+            *,
+            post_load_processors: list[Any] | None = None,
+            link_libs: list[str] | None = None,
+            uses_explicit_module: bool = False,
+        ) -> None:
+            del post_load_processors  # Nothing is loaded here.
+            lowered.text = module.operation.get_asm(enable_debug_info=debug_lines)
+            lowered.function = name
+            lowered.source = source_ir or ""
+            lowered.link_libs = list(link_libs or [])
+            # Attributes that FlyDSL's own code reads back from an artifact.
+            self._ktrace_traced = False
+            self._ktrace_names: dict[str, int] = {}
+            self._explicit = uses_explicit_module
+
+    variables = {"FLYDSL_DEBUG_ENABLE_DEBUG_INFO": "1" if debug_lines else "0"}
+    if dump_folder is not None:
+        variables |= {"FLYDSL_DUMP_IR": "1", "FLYDSL_DUMP_DIR": str(dump_folder)}
+    positional = [] if bound_self is None else [bound_self]
+    original = jit_function.CompiledArtifact
+    jit_function.CompiledArtifact = Capture
+    try:
+        with (
+            _environment(variables),
+            CompilationContext.compile_hints(hints),
+            _externs(resolve_extern),
+        ):
+            lowered.hints = dict(function._effective_compile_hints())
+            # One specialization may be built twice in a process (other options): FlyDSL must not answer from its memory.
+            function._mem_cache.clear()
+            function._compile_only(*positional, **arguments)
+    finally:
+        jit_function.CompiledArtifact = original
+    if not lowered.text:
+        msg = "FlyDSL compiled nothing"
+        raise RuntimeError(msg)
+    return lowered
+
+
+@contextlib.contextmanager
+def _externs(resolve: Callable[[ExternCall], Sequence[str]]) -> Iterator[None]:
+    """Let `resolve` decide what each extern links, in place of the paths that the source recorded."""
+    call, linked_call = ExternFunction.__call__, LinkedExternFunction.__call__
+
+    def resolved(extern: ExternFunction, path: str | None, init: Any, arguments: tuple[Any, ...]) -> Any:
+        files = resolve(
+            ExternCall(
+                symbol=extern.symbol,
+                parameters=tuple(extern._arg_type_names),
+                result=extern._ret_type_name,
+                source_path=path,
+                source_init=init,
+            )
+        )
+        context = CompilationContext.get_current()
+        for file in files if context is not None else ():
+            context.add_link_lib(file)
+        return call(extern, *arguments)
+
+    ExternFunction.__call__ = lambda self, *arguments: resolved(self, None, None, arguments)
+    LinkedExternFunction.__call__ = lambda self, *arguments: resolved(self.extern, self.bitcode_path, self.module_init_fn, arguments)
+    try:
+        yield
+    finally:
+        ExternFunction.__call__, LinkedExternFunction.__call__ = call, linked_call
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    saved = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def compile_hints(options: CompileOptions) -> dict[str, Any]:
+    """Return declared options as FlyDSL compile hints."""
+    hints: dict[str, Any] = {
+        "fast_fp_math": options.fast_fp_math,
+        "unsafe_fp_math": options.unsafe_fp_math,
+        "waves_per_eu": options.waves_per_eu,
+        "llvm_options": dict(options.llvm_options) or None,
+    }
+    return {name: value for name, value in hints.items() if value is not None}
+
+
+def attach_fragment(target: str, hints: dict[str, Any], options: CompileOptions, link_libs: Sequence[str]) -> str:
+    """Return the `rocdl-attach-target{…}` pass for these hints and options, with the bitcode files to link.
+
+    FlyDSL's own passes know no generic targets: they compile for a member, and only the code generator is told the name.
+    """
+    for fragment in get_backend().pipeline_fragments(compile_hints=hints):
+        if fragment.startswith("rocdl-attach-target"):
+            attach = re.sub(r"\bchip=\S+", f"chip={target}", fragment)
+            if options.opt_level is not None:
+                attach = re.sub(r"\bO=\d", f"O={options.opt_level}", attach)
+            links = "".join(f" l={one}" for one in link_libs)
+            return f"{attach[:-1]}{links}}}"
+    msg = "FlyDSL's pipeline has no rocdl-attach-target pass"
+    raise RuntimeError(msg)
+
+
+# --- launchers and their parameters ------------------------------------------------------------------------------------
+
+
+def is_launcher(candidate: Any) -> bool:
+    """Tell whether the object is a `@flyc.jit` function, or one bound to an instance."""
+    return jit_function._unwrap_jit_function(candidate)[0] is not None
+
+
+def plain_function(launcher: Any) -> Any:
+    """Return the function that the author wrote."""
+    function, _ = jit_function._unwrap_jit_function(launcher)
+    return inspect.unwrap(function.func)
+
+
+def signature_of(launcher: Any) -> inspect.Signature:
+    """Return the launcher's signature with resolved annotations, without `self`."""
+    function, _ = jit_function._unwrap_jit_function(launcher)
+    function._ensure_sig()
+    signature: inspect.Signature = function._sig
+    return signature
+
+
+def parameter_role(annotation: Any) -> str | None:  # noqa: PLR0911 - one return for each kind of annotation
+    """Say what an annotation makes of a parameter, or None if the declaration has to."""
+    if annotation is inspect.Parameter.empty:
+        return None
+    if Constexpr.is_constexpr_annotation(annotation):
+        return "constexpr"
+    if jit_argument.is_type_param_annotation(annotation):
+        return "type"
+    if getattr(annotation, "_is_stream_param", False):
+        return "stream"
+    if not isinstance(annotation, type):
+        return None
+    if is_struct_type(annotation):
+        return "struct"
+    if issubclass(annotation, Tensor):
+        return "tensor"
+    if issubclass(annotation, Pointer):
+        return "pointer"
+    if annotation in _NUMERIC_NAMES:
+        return "scalar"
+    return None
+
+
+def type_of_annotation(annotation: Any, declared: ArgumentType | None) -> ArgumentType | None:
+    """Return the argument type that an annotation fixes by itself, completed by what was declared for its fields.
+
+    Raises
+    ------
+    ArgumentError
+        A struct has a field that neither the annotation nor the declaration gives a type.
+    """
+    role = parameter_role(annotation)
+    if role == "stream":
+        return StreamType()
+    if role == "scalar":
+        return ScalarType(dtype=_NUMERIC_NAMES[annotation])
+    if role == "struct":
+        given = dict(declared.fields) if isinstance(declared, StructType) else {}
+        fields = []
+        for name, spec in _effective_field_defs(annotation):
+            if _is_constexpr_type(spec):
+                continue
+            known = type_of_annotation(spec, given.get(name))
+            one = known if known is not None else given.get(name)
+            if one is None:
+                msg = f"field {name} of struct {annotation.__name__} has no type"
+                raise ArgumentError(msg)
+            fields.append((name, one))
+        unknown = sorted(set(given) - {name for name, _ in fields})
+        if unknown:
+            msg = f"struct {annotation.__name__} has no field {unknown[0]}"
+            raise ArgumentError(msg)
+        return StructType(fields=tuple(fields), name=annotation.__name__)
+    return None
+
+
+# --- structs -----------------------------------------------------------------------------------------------------------
+
+
+def is_struct(kind: Any) -> bool:
+    """Tell whether a class is an `fx.struct`."""
+    return isinstance(kind, type) and bool(is_struct_type(kind))
+
+
+def struct_class(kind: type) -> type:
+    """Return the class that the author wrote: that of an object with constexpr fields is one that FlyDSL made of it."""
+    base: type = getattr(kind, "__dsl_base_type__", kind)
+    return base
+
+
+def struct_fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of an `fx.struct` with their types, constexpr fields too."""
+    return tuple(_effective_field_defs(struct_class(kind)))
+
+
+def has_constants(annotation: Any) -> bool:
+    """Tell whether an annotation is a struct with constexpr fields, also inside of a struct in it."""
+    return bool(is_specializable_struct_type(annotation))
+
+
+def struct_constants(kind: type, table: dict[str, Any]) -> dict[str, Any]:
+    """Return declared values of a struct's constexpr fields in the order of the fields; those of structs in it are in tables.
+
+    Raises
+    ------
+    ArgumentError
+        A constexpr field has no value, or what has one is no constexpr field.
+    """
+    fields = dict(struct_fields(kind))
+    constants = [name for name, spec in fields.items() if _is_constexpr_type(spec)]
+    inner = [name for name, spec in fields.items() if has_constants(spec)]
+    for name in table:
+        if name not in constants and name not in inner:
+            kinds = "is no constexpr field" if name in fields else "is no field"
+            msg = f"{name} {kinds} of struct {kind.__name__}. {did_you_mean(name, [*constants, *inner])}"
+            raise ArgumentError(msg)
+    missing = [name for name in constants if name not in table]
+    if missing:
+        msg = f"{', '.join(missing)} of struct {kind.__name__} have no value"
+        raise ArgumentError(msg)
+    found: dict[str, Any] = {}
+    for name, spec in fields.items():
+        if name in constants:
+            found[name] = table[name]
+        elif name in inner:
+            given = table.get(name, {})
+            if not isinstance(given, dict):
+                msg = f"{name} of struct {kind.__name__} is a struct itself, and its value is {given!r}, not a table"
+                raise ArgumentError(msg)
+            found[name] = struct_constants(spec, given)
+    return found
+
+
+# --- arguments ---------------------------------------------------------------------------------------------------------
+
+
+class _DeclaredTensor(jit_argument.MemRefJitArg):
+    """A tensor known by its declaration only; there is no data."""
+
+    def __init__(self, declared: TensorType) -> None:
+        self.declared = declared
+        bits = DTYPES[declared.dtype]
+        shape = [one.size if one.size is not None else 1 for one in declared.shape]
+        strides = [one.size if one.size is not None else 1 for one in declared.strides]
+        super().__init__(
+            element_bits=bits,
+            shape=shape,
+            strides=strides,
+            dtype=declared.dtype,
+            assumed_align=declared.alignment,
+            use_32bit_stride=declared.stride_bits == _SHORT_STRIDE_BITS,
+            dynamic_layout=False,
+        )
+        spec = self._ensure_spec()
+        for kind, dims in (("shape", declared.shape), ("stride", declared.strides)):
+            dynamic = [(index, one.divisor) for index, one in enumerate(dims) if one.size is None]
+            if dynamic:
+                getattr(spec, f"mark_{kind}_dynamic")(*zip(*dynamic, strict=True))
+                self.is_layout_dynamic = True
+
+    @property
+    def element_type(self) -> ir.Type:
+        return _ELEMENT_TYPES[self.declared.dtype]()
+
+    def __c_abi_spec__(self) -> Any:
+        msg = "a declared tensor cannot be launched"
+        raise NotImplementedError(msg)
+
+
+jit_argument.JitArgumentRegistry.register_jit_arg(_DeclaredTensor, Tensor)
+
+
+def make_argument(declared: ArgumentType, annotation: Any, constants: dict[str, Any] | None = None) -> Any:
+    """Return the FlyDSL argument for a declared type.
+
+    Parameters
+    ----------
+    constants
+        What `struct_constants` gave for a struct.
+
+    Raises
+    ------
+    ArgumentError
+        The type cannot be passed to FlyDSL.
+    """
+    if isinstance(declared, TensorType):
+        return _DeclaredTensor(declared)
+    if isinstance(declared, ScalarType):
+        return _NUMERIC[declared.dtype](0)
+    if isinstance(declared, StreamType):
+        return Stream(None)
+    if isinstance(declared, PointerType):
+        return jit_argument.PointerJitArg(_pointee(declared.dtype), None, alignment=declared.alignment)
+    if isinstance(declared, StructType):
+        if not (isinstance(annotation, type) and is_struct_type(annotation)):
+            msg = "a struct argument needs a parameter that is annotated with the struct"
+            raise ArgumentError(msg)
+        specs = dict(struct_fields(annotation))
+        fixed = constants or {}
+        fields = {name: make_argument(one, specs[name], fixed.get(name)) for name, one in declared.fields}
+        try:
+            return annotation(**{**fixed, **fields})
+        except TypeError as error:
+            raise ArgumentError(str(error)) from None
+    msg = f"unknown argument type {declared!r}"
+    raise ArgumentError(msg)
+
+
+_POINTEES = {
+    **_NUMERIC,
+    "f8e4m3fn": numeric.Float8E4M3FN,
+    "f8e4m3fnuz": numeric.Float8E4M3FNUZ,
+    "f8e5m2": numeric.Float8E5M2,
+    "f8e8m0fnu": numeric.Float8E8M0FNU,
+    "f4e2m1fn": numeric.Float4E2M1FN,
+}
+
+
+_TYPES = {
+    **_POINTEES,
+    "f8e4m3": numeric.Float8E4M3,
+    "f8e4m3b11fnuz": numeric.Float8E4M3B11FNUZ,
+    "f6e2m3fn": numeric.Float6E2M3FN,
+    "f6e3m2fn": numeric.Float6E3M2FN,
+}
+_TYPE_NAMES = {value: name for name, value in _TYPES.items()}
+
+
+def type_of_name(name: str) -> Any:
+    """Return the FlyDSL type that a dtype names.
+
+    Raises
+    ------
+    ArgumentError
+        There is none.
+    """
+    if name in _TYPES:
+        return _TYPES[name]
+    msg = f'"{name}" is not the name of a FlyDSL type. {did_you_mean(name, list(_TYPES))}'
+    raise ArgumentError(msg)
+
+
+def raw_value(value: Any) -> Any:
+    """Return the Python value in one of FlyDSL's scalars or streams, and anything else as it is."""
+    return value.value if issubclass(type(value), numeric.Numeric | Stream) else value
+
+
+def type_name(value: Any) -> str | None:
+    """Return the dtype that names a FlyDSL type; None if the value is none."""
+    return _TYPE_NAMES.get(value) if isinstance(value, type) else None
+
+
+def _pointee(dtype: str) -> Any:
+    try:
+        return _POINTEES[dtype]
+    except KeyError:
+        msg = f"FlyDSL has no pointers to {dtype}"
+        raise ArgumentError(msg) from None
+
+
+# --- errors ------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _framework_folders() -> tuple[str, ...]:
+    own = Path(__file__).resolve().parents[1]
+    return (str(Path(flydsl.__file__).resolve().parent) + os.sep, str(own) + os.sep)
+
+
+def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:
+    """Return `file:line: source text` for each frame of a traceback that is in the author's folders, outermost first.
+
+    The files are given relative to their folder. If no frame is the author's, the innermost one outside FlyDSL is.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    lines, other = [], []
+    for frame in frames:
+        if frame.filename.startswith("<"):
+            continue
+        line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+        place = relative_to_roots(frame.filename, roots)
+        if place is not None:
+            lines.append(f"{place}:{frame.lineno}: {line}")
+        elif not os.path.realpath(frame.filename).startswith(_framework_folders()):
+            other.append(f"{frame.filename}:{frame.lineno}: {line}")
+    return collapsed(lines) or other[-1:]

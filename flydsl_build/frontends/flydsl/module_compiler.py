@@ -1,0 +1,976 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile the specializations of one declared module for one target: import, trace, lower, join, serialize, host code.
+
+Runs in a worker process, which has one target for its whole life.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import inspect
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import types
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import flydsl
+from flydsl._mlir import ir
+
+from flydsl_build.config.settings import CompileOptions
+from flydsl_build.declare.argument_grammar import format_argument
+from flydsl_build.declare.argument_json import argument_to_json
+from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
+from flydsl_build.errors import Fault, did_you_mean
+from flydsl_build.frontends.author_code import passed_through, relative_to_roots, text_of
+from flydsl_build.frontends.captured_output import captured_stderr
+from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
+from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
+from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError
+from flydsl_build.jobs.job import BitcodeUse, CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
+from flydsl_build.targets.processors import parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from flydsl_build.declare.argument_types import ArgumentType
+    from flydsl_build.declare.specialization import Specialization
+    from flydsl_build.jobs.job import Job, WorkerSettings
+
+__all__ = ["compile_module"]
+
+
+class _FaultError(Exception):
+    """Carries faults to the place where they are collected."""
+
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__("\n".join(str(fault) for fault in faults))
+        self.faults = faults
+
+
+@dataclass(kw_only=True, slots=True)
+class _Traced:
+    """A specialization between lowering and joining."""
+
+    specialization: Specialization
+    resolved: factories.Resolved
+    lowered: adapter.Lowered
+    parameters: tuple[ParameterInfo, ...]
+    factory_parameters: tuple[ParameterInfo, ...]
+    constexpr: dict[str, Any]
+    classes: tuple[type, ...]
+    arguments: dict[str, ArgumentType]
+    externs: ExternUse
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Joined:
+    """A specialization whose kernels are in its group's device module, under the names that `kernels` maps theirs to."""
+
+    traced: _Traced
+    host: host_entry.HostEntry
+    kernels: dict[str, str]
+
+
+def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str], None]) -> JobResult:
+    """Compile one job. Faults of the author's making are in the result; other exceptions are bugs.
+
+    Parameters
+    ----------
+    progress
+        Called with the name of each specialization before it is traced.
+    """
+    started = time.perf_counter()
+    faults: list[Fault] = []
+    warnings = [*_version_warning()]
+    traced: list[_Traced] = []
+    objects: list[CodeObjectBuild] = []
+    built: list[SpecializationBuild] = []
+    doc: str | None = None
+    names: tuple[str, ...] = ()
+    resolver = ExternResolver(
+        rules=job.externs,
+        target=job.target,
+        axes=dict(job.axes),
+        project=Path(job.project),
+        environment=dict(job.environment),
+        staging=Path(job.output),
+    )
+    try:
+        module = _import_author_module(job, settings)
+        with _author_objects(f"{job.specializations[0].where}, {job.target}", settings):
+            doc, names = _doc(module), _public_names(module)
+    except _FaultError as failed:
+        faults += failed.faults
+    else:
+        found = factories.Resolver(module)
+        seen: set[str] = set()
+        for declared in job.specializations:
+            progress(declared.name)
+            try:
+                with _author_objects(_place(declared, job.target), settings):
+                    resolved = _resolve(found, declared, job.target, settings)
+                    specialization = _with_own_constexpr(declared, resolved)
+                    if resolved.launcher is None or _is_repeated(specialization, seen):
+                        continue
+                    one = _trace(resolved, specialization, job, settings, resolver)
+            except _FaultError as failed:
+                faults += [fault for fault in failed.faults if fault not in faults]
+                continue
+            traced.append(one)
+            faults += [fault for fault in resolver.check_linked(one.externs) if fault not in faults]
+        if not faults:
+            faults += resolver.check_joined([one.externs for one in traced])
+            warnings += [_wrapper_warning(one) for one in traced if one.resolved.wrapper is not None]
+            warnings += resolver.repeated_definitions([one.externs for one in traced])
+        if not faults:
+            with adapter.mlir_context():
+                try:
+                    with _author_objects(f"{job.specializations[0].where}, {job.target}", settings):
+                        objects, built = _emit(traced, job, settings)
+                except _FaultError as failed:
+                    faults += failed.faults
+    return JobResult(
+        module=job.module,
+        target=job.target,
+        axes=job.axes,
+        output=job.output,
+        doc=doc,
+        public_names=names,
+        specializations=tuple(built),
+        code_objects=tuple(objects),
+        sources=_reached_sources(job.module, settings.package_roots),
+        distributions=_init_distributions(objects, settings.package_roots),
+        flydsl=flydsl.__version__,
+        llvm=_llvm_version(),
+        seconds=time.perf_counter() - started,
+        warnings=tuple(dict.fromkeys(warnings)),
+        faults=tuple(faults),
+    )
+
+
+def _version_warning() -> tuple[str, ...]:
+    if adapter.is_tested_version():
+        return ()
+    tested = ", ".join(adapter.TESTED_VERSIONS)
+    return (f"flydsl {flydsl.__version__} is outside the range flydsl-build was tested with ({tested}.x)",)
+
+
+def _llvm_version() -> str:
+    folder = Path(flydsl.__file__).parent / "_mlir" / "_mlir_libs"
+    for path in sorted(folder.glob("libFlyPythonCAPI.so.*")):
+        return path.name.removeprefix("libFlyPythonCAPI.so.")
+    return "unknown"
+
+
+# --- the author's module -----------------------------------------------------------------------------------------------
+
+
+def _place(specialization: Specialization, target: str) -> str:
+    name = "" if specialization.name == specialization.attribute else f" [{specialization.name}]"
+    return f"{specialization.where}{name}, {target}"
+
+
+# MLIR prints the operation that a message is about, which for a pass over the whole kernel is the kernel: megabytes.
+_PRINTED_OPERATION = re.compile(
+    r"(see current operation:[^\n]{0,200})[^\n]*(?:\n(?!\s*(?:error|warning|note|remark): |\s*DSL Traceback)[^\n]*)+\n?"
+)
+
+
+_EXPLAINED_LINES = 200
+_EXPLAINED_CHARACTERS = 20_000
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning and the end of a long text."""
+    lines = text.splitlines()
+    if len(lines) > _EXPLAINED_LINES:
+        half = _EXPLAINED_LINES // 2
+        text = "\n".join([*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]])
+    if len(text) > _EXPLAINED_CHARACTERS:
+        half = _EXPLAINED_CHARACTERS // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
+    return text
+
+
+def _explain(error: BaseException, settings: WorkerSettings) -> str:
+    frames = adapter.author_frames(error, settings.package_roots)
+    text = str(error) if isinstance(error, adapter.DSLCompileError) else text_of(error)
+    if not settings.verbose:
+        text = _PRINTED_OPERATION.sub(r"\1 …\n", text)
+    if isinstance(error, SyntaxError) and error.filename:
+        frames = [f"{_relative(error.filename, settings.package_roots)}:{error.lineno}: {(error.text or '').strip()}"]
+        text = f"{type(error).__name__}: {error.msg}"
+    detail = _shortened("\n".join([*frames, *text.splitlines()]))
+    if settings.verbose:
+        import traceback
+
+        detail += "\n\n" + "".join(traceback.format_exception(error))
+    return detail
+
+
+def _relative(path: str, roots: tuple[str, ...]) -> str:
+    return relative_to_roots(path, roots) or Path(path).name
+
+
+def _is_below(path: str, roots: tuple[str, ...]) -> bool:
+    """Tell whether a file is the project's own: not what a virtual environment in the project's folder has installed."""
+    real = Path(path).resolve()
+    places = [real.relative_to(root) for root in (Path(one).resolve() for one in roots) if real.is_relative_to(root)]
+    return any({"site-packages", "dist-packages"}.isdisjoint(place.parts) for place in places)
+
+
+def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleType:
+    where = f"{job.specializations[0].where}, {job.target}"
+    try:
+        with captured_stderr():
+            module = importlib.import_module(job.module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing and (job.module == missing or job.module.startswith(missing + ".")):
+            looked = ", ".join(settings.package_roots)
+            raise _FaultError(
+                Fault(
+                    where=where,
+                    what=f"module {job.module} was not found",
+                    fix=f"looked in {looked}; check the key, the package layout and [tool.setuptools] packages",
+                )
+            ) from None
+        raise _FaultError(
+            Fault(
+                where=where,
+                what=f"module {job.module} needs {missing}, which is not installed in the build environment",
+                fix=f"add the distribution that has {missing} to build-system.requires in pyproject.toml",
+                detail=_explain(error, settings),
+            )
+        ) from None
+    except TorchMissingError as error:
+        raise _FaultError(
+            Fault(
+                where=where,
+                what=f"module {job.module} needs torch, which is not installed in the build environment",
+                fix='add "torch" to build-system.requires in pyproject.toml',
+                detail=_explain(error, settings),
+            )
+        ) from None
+    except BaseException as error:  # noqa: BLE001 - an author's module may raise anything
+        raise _FaultError(
+            Fault(where=where, what=f"importing {job.module} failed", fix="see the author's lines below", detail=_explain(error, settings))
+        ) from None
+    return module
+
+
+@contextlib.contextmanager
+def _author_objects(where: str, settings: WorkerSettings) -> Iterator[None]:
+    """Make a fault of what is raised in the author's code while an object of the author's is looked at: properties, methods of classes."""
+    try:
+        yield
+    except _FaultError:
+        raise
+    except BaseException as error:
+        if not passed_through(error, settings.package_roots):
+            raise
+        fault = Fault(
+            where=where,
+            what="an object of the author's module cannot be looked at",
+            fix="see the author's lines below",
+            detail=_explain(error, settings),
+        )
+        raise _FaultError(fault) from None
+
+
+def _doc(module: types.ModuleType) -> str | None:
+    return module.__doc__ if isinstance(module.__doc__, str) else None
+
+
+def _public_names(module: types.ModuleType) -> tuple[str, ...]:
+    declared = getattr(module, "__all__", None)
+    if isinstance(declared, (list, tuple)):
+        return tuple(sorted(str(one) for one in declared))
+
+    def is_own(value: Any) -> bool:
+        if isinstance(value, types.ModuleType):
+            return False
+        if adapter.is_launcher(value):
+            value = adapter.plain_function(value)
+        return getattr(value, "__module__", module.__name__) == module.__name__
+
+    return tuple(sorted(name for name, value in vars(module).items() if not name.startswith("_") and is_own(value)))
+
+
+def _reached_sources(module: str, roots: tuple[str, ...]) -> dict[str, str]:
+    """Return digest by file of the project's modules that `module` reaches through import statements, itself included.
+
+    The statements are read, not what happens to be imported: a worker has several jobs, and their order must not show.
+    """
+    found: dict[str, str] = {}
+    queue = [module]
+    seen: set[str] = set()
+    while queue:
+        name = queue.pop()
+        parts = name.split(".")
+        queue += [".".join(parts[:depth]) for depth in range(1, len(parts))]
+        if name in seen or name not in sys.modules:
+            continue
+        seen.add(name)
+        path = getattr(sys.modules[name], "__file__", None)
+        if not isinstance(path, str) or not path.endswith(".py") or not _is_below(path, roots):
+            continue
+        data = Path(path).read_bytes()
+        found[_relative(path, roots)] = hashlib.sha256(data).hexdigest()
+        package = name if Path(path).name == "__init__.py" else name.rpartition(".")[0]
+        queue += _imported_names(ast.parse(data), package)
+    return dict(sorted(found.items()))
+
+
+def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+            origin = ".".join(filter(None, [base, node.module]))
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def _init_distributions(objects: list[CodeObjectBuild], roots: tuple[str, ...]) -> dict[str, str]:
+    """Name the distribution of each init function's module that is not the project's: what its users have to install."""
+    names = {init.partition(":")[0].partition(".")[0] for built in objects for init in built.init}
+    foreign = {name for name in names if not _is_below(getattr(sys.modules.get(name), "__file__", None) or "/", roots)}
+    if not foreign:
+        return {}
+    known = importlib.metadata.packages_distributions()
+    return {name: known[name][0] for name in sorted(foreign) if name in known}
+
+
+# --- tracing -----------------------------------------------------------------------------------------------------------
+
+
+def _resolve(found: factories.Resolver, specialization: Specialization, target: str, settings: WorkerSettings) -> factories.Resolved:
+    """Return the launcher or plain value that a specialization names, with the factory it came from."""
+    try:
+        return found.resolve(specialization)
+    except factories.ResolveError as error:
+        what, fix = error.what, error.fix
+        if isinstance(error.cause, TorchMissingError):
+            what = f"{specialization.attribute} needs torch, which is not installed in the build environment"
+            fix = 'add "torch" to build-system.requires in pyproject.toml'
+        detail = "" if error.cause is None else _explain(error.cause, settings)
+        where = _place(specialization, target)
+        if specialization.element is not None:
+            # What is wrong with a call of the factory is wrong for all that it should return.
+            call = ", ".join(f"{name}={value!r}" for name, value in specialization.params or ())
+            where = f"{specialization.where}{f' [{specialization.attribute}({call})]' if call else ''}, {target}"
+        raise _FaultError(Fault(where=where, what=what, fix=fix, detail=detail)) from None
+
+
+def _wrapper_warning(one: _Traced) -> str:
+    """Say what a user of the wheel calls where users of the source call a Python function around it."""
+    specialization, launcher, wrapper = one.specialization, one.resolved.launcher, one.resolved.wrapper
+    inner = f"{adapter.plain_function(launcher).__name__}{_shown_signature(adapter.signature_of(launcher))}"
+    try:
+        outer = f"{wrapper.__name__}{_shown_signature(inspect.signature(wrapper))}"
+    except (ValueError, TypeError, AttributeError):
+        outer = type(wrapper).__name__
+    return (
+        f"{specialization.module}:{specialization.title} is the launcher {inner} in the wheel, and in the source the Python function "
+        f"{outer} around it: what the function does (defaults, conversions, compile hints) is not in the wheel"
+    )
+
+
+def _shown_signature(signature: inspect.Signature) -> str:
+    """Return a signature without annotations and the defaults that have no short text."""
+    words = []
+    for one in signature.parameters.values():
+        text = ("*" * (one.kind is one.VAR_POSITIONAL) or "**" * (one.kind is one.VAR_KEYWORD)) + one.name
+        has_default = one.default is not one.empty
+        words.append(f"{text}={one.default!r}" if isinstance(one.default, bool | int | float | str | None) else text + "=…" * has_default)
+    return f"({', '.join(words)})"
+
+
+def _with_own_constexpr(specialization: Specialization, resolved: factories.Resolved) -> Specialization:
+    """Return the specialization of one of several returned launchers without the constexpr values that others have parameters for.
+
+    A value that none has a parameter for stays with the first of them, which reports it.
+    """
+    if specialization.element is None:
+        return specialization
+
+    def takes(launcher: Any, name: str) -> bool:
+        parameter = adapter.signature_of(launcher).parameters.get(name)
+        if parameter is None:
+            return False
+        role = adapter.parameter_role(parameter.annotation)
+        return role in {"constexpr", "type"} or adapter.has_constants(parameter.annotation)
+
+    is_first = specialization.element == next(iter(resolved.elements))
+    return replace(
+        specialization,
+        constexpr=tuple(
+            (name, value)
+            for name, value in specialization.constexpr
+            if takes(resolved.launcher, name) or (is_first and not any(takes(one, name) for one in resolved.elements.values()))
+        ),
+    )
+
+
+def _is_repeated(specialization: Specialization, seen: set[str]) -> bool:
+    """Tell whether constexpr values that another returned launcher has parameters for are all that makes this one different."""
+    if specialization.element is None:
+        return False
+    identity = repr(replace(specialization, name="", where="", targets=()))
+    if identity in seen:
+        return True
+    seen.add(identity)
+    return False
+
+
+def _parameter(parameter: inspect.Parameter, role: str, *, of_factory: bool = False) -> ParameterInfo:
+    default, has_default, opaque = None, parameter.default is not inspect.Parameter.empty, False
+    if has_default:
+        try:
+            default = author_values.recorded(parameter.default) if of_factory else author_values.plain(parameter.default)
+        except (TypeError, adapter.ArgumentError):
+            opaque = True
+    return ParameterInfo(
+        name=parameter.name,
+        kind=parameter.kind.name,
+        annotation=author_values.annotation_text(parameter.annotation),
+        role=role,
+        has_default=has_default,
+        default=default,
+        opaque=opaque,
+    )
+
+
+_WRITABLE = frozenset({"tensor", "pointer", "struct"})
+_TYPE_NAME = "write the name of a FlyDSL type"
+_ROLE_OF_TYPE = {"TensorType": "tensor", "PointerType": "pointer", "ScalarType": "scalar", "StreamType": "stream", "StructType": "struct"}
+
+
+@dataclass(kw_only=True, slots=True)
+class _Binding:
+    """A launcher's signature, matched parameter by parameter with what is declared for it.
+
+    Parameters
+    ----------
+    text
+        The launcher with the names of its parameters, for messages.
+    constexpr
+        The values of constexpr parameters that JSON can say, those of a struct's constexpr fields as a table.
+    classes
+        The structs among those.
+    arguments
+        The types of run-time arguments.
+    values
+        What FlyDSL is called with.
+    """
+
+    specialization: Specialization
+    where: str
+    text: str
+    parameters: list[ParameterInfo] = field(default_factory=list)
+    constexpr: dict[str, Any] = field(default_factory=dict)
+    classes: list[type] = field(default_factory=list)
+    arguments: dict[str, ArgumentType] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def fault(self, what: str, fix: str) -> None:
+        """Record what does not fit."""
+        self.faults.append(Fault(where=self.where, what=what, fix=fix))
+
+
+def _bind(launcher: Any, specialization: Specialization, target: str) -> _Binding:
+    """Match declared arguments with the signature."""
+    signature = adapter.signature_of(launcher)
+    text = f"{specialization.title}({', '.join(signature.parameters)})"
+    binding = _Binding(specialization=specialization, where=_place(specialization, target), text=text)
+    _check_declared_names(binding, signature)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            binding.fault(f"parameter *{name} of {text} takes any number of arguments", "give the launcher a fixed signature")
+            continue
+        role = adapter.parameter_role(parameter.annotation)
+        if role == "constexpr" and factories.takes_types(parameter):
+            role = "type"
+        if role in ("constexpr", "type"):
+            _bind_constexpr_parameter(binding, parameter, role)
+        else:
+            _bind_run_time_parameter(binding, parameter, role)
+    for one in binding.parameters:
+        if one.name in (specialization.out or ()) and one.role not in _WRITABLE:
+            what = f"out.{one.name}: {one.name} is a {one.role} parameter, which a launcher cannot write"
+            binding.fault(what, "name tensors, pointers or structs")
+    if sum(isinstance(one, StreamType) for one in binding.arguments.values()) > 1:
+        binding.fault(f"{text} has more than one stream parameter", "FlyDSL launchers have at most one")
+    if binding.faults:
+        raise _FaultError(_join(binding.faults))
+    return binding
+
+
+def _check_declared_names(binding: _Binding, signature: inspect.Signature) -> None:
+    """Refuse what is declared for a parameter that is not there."""
+    specialization = binding.specialization
+    out = dict.fromkeys(specialization.out or ())
+    for kind, given in (("args", dict(specialization.args)), ("constexpr", dict(specialization.constexpr)), ("out", out)):
+        for name in given:
+            if name not in signature.parameters:
+                binding.fault(
+                    f"{kind}.{name}: {specialization.title} has no parameter {name}", did_you_mean(name, list(signature.parameters))
+                )
+
+
+def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, role: str) -> None:
+    """Take the value of a constexpr or type parameter from the declaration, or else from its default."""
+    name, title = parameter.name, binding.specialization.title
+    constants = dict(binding.specialization.constexpr)
+    binding.parameters.append(_parameter(parameter, role))
+    if name in dict(binding.specialization.args):
+        binding.fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
+    if isinstance(constants.get(name), dict):
+        binding.fault(f"constexpr.{name}: found a table, but {name} of {title} is a {role} parameter", "write a plain value")
+    elif role == "type" and name in constants and not isinstance(constants[name], str):
+        binding.fault(f"constexpr.{name}: {constants[name]!r} is not the name of a FlyDSL type", _TYPE_NAME)
+    elif name in constants:
+        binding.constexpr[name] = constants[name]
+        try:
+            binding.values[name] = factories.type_value(parameter, constants[name])
+        except adapter.ArgumentError as error:
+            binding.fault(f"constexpr.{name}: {error}", _TYPE_NAME)
+    elif parameter.default is inspect.Parameter.empty:
+        binding.fault(f"constexpr parameter {name} of {title} has no value", f"add constexpr = {{ {name} = … }}")
+    else:
+        binding.values[name] = parameter.default
+        with contextlib.suppress(TypeError):
+            binding.constexpr[name] = author_values.plain(parameter.default)
+
+
+def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, role: str | None) -> None:
+    """Make FlyDSL's argument for a parameter that has a value at each launch."""
+    name = parameter.name
+    try:
+        constants = _struct_constants(binding, parameter)
+    except adapter.ArgumentError as error:
+        binding.fault(f"constexpr.{name}: {error}", f"give the constexpr fields in a table: constexpr = {{ {name} = {{ … }} }}")
+        return
+    if name in dict(binding.specialization.constexpr) and constants is None:
+        binding.fault(f"constexpr.{name}: {name} is not a constexpr parameter", "annotate it as fx.Constexpr, or move it to args")
+        return
+    chosen = _argument_type(binding, parameter)
+    if chosen is None:
+        return
+    found_role = _ROLE_OF_TYPE[type(chosen).__name__]
+    if role is not None and role != found_role:
+        binding.fault(
+            f"args.{name}: declared as {format_argument(chosen)}, a {found_role}, but the parameter is annotated as "
+            f"{author_values.annotation_text(parameter.annotation)}",
+            f"declare a {role}",
+        )
+        return
+    try:
+        binding.values[name] = adapter.make_argument(chosen, parameter.annotation, constants)
+    except adapter.ArgumentError as error:
+        where = "args" if constants is None else "constexpr"
+        binding.fault(f"{where}.{name}: {error}", "see Argument types in the README")
+        return
+    if constants is not None:
+        binding.constexpr[name] = constants
+        binding.classes.append(parameter.annotation)
+    binding.parameters.append(_parameter(parameter, found_role))
+    binding.arguments[name] = chosen
+
+
+def _struct_constants(binding: _Binding, parameter: inspect.Parameter) -> dict[str, Any] | None:
+    """Return the values of a struct's constexpr fields; None if the parameter is no such struct."""
+    if not adapter.has_constants(parameter.annotation):
+        return None
+    table = dict(binding.specialization.constexpr).get(parameter.name, {})
+    if not isinstance(table, dict):
+        msg = f"{parameter.name} is a struct, and its value is {table!r}"
+        raise adapter.ArgumentError(msg)
+    return adapter.struct_constants(parameter.annotation, table)
+
+
+def _argument_type(binding: _Binding, parameter: inspect.Parameter) -> ArgumentType | None:
+    """Return the type that the annotation fixes, or else the declared one; None, with a fault recorded, if they do not give one."""
+    name = parameter.name
+    given = dict(binding.specialization.args).get(name)
+    try:
+        fixed = adapter.type_of_annotation(parameter.annotation, given)
+    except adapter.ArgumentError as error:
+        binding.fault(f"args.{name}: {error}", "give every field that its annotation leaves open, as a nested table")
+        return None
+    if fixed is None:
+        if given is None:
+            binding.fault(
+                f"args has no entry for parameter {name} of {binding.text}", f'add it, for example args = {{ {name} = "f32[M, N]" }}'
+            )
+        return given
+    if given is not None and not isinstance(given, StructType) and given != fixed:
+        annotation = author_values.annotation_text(parameter.annotation)
+        binding.fault(
+            f"args.{name}: declared as {format_argument(given)}, but the parameter is annotated as {annotation}",
+            f"remove the entry: the annotation already fixes the type ({format_argument(fixed)})",
+        )
+        return None
+    return fixed
+
+
+def _join(faults: list[Fault]) -> Fault:
+    """Make one fault of several that stand at one place."""
+    if len(faults) == 1:
+        return faults[0]
+    lines = [f"{one.what}\n  -> {one.fix}" for one in faults]
+    return Fault(where=faults[0].where, what=f"{len(faults)} arguments do not fit", fix="correct each of them", detail="\n".join(lines))
+
+
+def _check_llvm_options(options: CompileOptions, where: str) -> None:
+    """Refuse LLVM options that this LLVM does not have, or that do not take the declared value."""
+    faults = []
+    for name, value in options.llvm_options:
+        try:
+            with adapter.llvm_options({name: value}):
+                pass
+        except RuntimeError as error:
+            what = f"options.llvm-options.{name}: LLVM {_llvm_version()} does not take it: {error}"
+            faults.append(Fault(where=where, what=what, fix="correct the name, or write a value of its type: true, 3 or text"))
+        except (TypeError, OverflowError):
+            what = f"options.llvm-options.{name}: {value} is out of range"
+            faults.append(Fault(where=where, what=what, fix="write an integer of 32 bits"))
+    if faults:
+        raise _FaultError(*faults)
+
+
+def _trace(
+    resolved: factories.Resolved, specialization: Specialization, job: Job, settings: WorkerSettings, resolver: ExternResolver
+) -> _Traced:
+    started = time.perf_counter()
+    use = ExternUse()
+    options = specialization.options.for_target(job.target)
+    _check_llvm_options(options, _place(specialization, job.target))
+    binding = _bind(resolved.launcher, specialization, job.target)
+    factory_parameters: tuple[ParameterInfo, ...] = ()
+    if resolved.signature is not None:
+        factory_parameters = tuple(
+            _parameter(one, "type" if factories.takes_types(one) else "constexpr", of_factory=True)
+            for one in resolved.signature.parameters.values()
+        )
+    stages = tempfile.TemporaryDirectory(prefix="flydsl-build-stages-") if job.dump_ir else contextlib.nullcontext()
+    try:
+        with captured_stderr() as output, stages as dump_folder:
+            lowered = adapter.lower(
+                resolved.launcher,
+                binding.values,
+                adapter.compile_hints(options),
+                debug_lines=bool(options.debug_lines),
+                resolve_extern=functools.partial(resolver.resolve, use),
+                dump_folder=Path(dump_folder) if dump_folder else None,
+            )
+            if dump_folder:
+                _dump(specialization, lowered, Path(dump_folder), job, settings)
+    except _FaultError:
+        raise
+    except TorchMissingError as error:
+        raise _FaultError(
+            Fault(
+                where=_place(specialization, job.target),
+                what=f"{specialization.title} needs torch, which is not installed in the build environment",
+                fix='add "torch" to build-system.requires in pyproject.toml',
+                detail=_explain(error, settings),
+            )
+        ) from None
+    except BaseException as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
+        raise _FaultError(
+            Fault(
+                where=_place(specialization, job.target),
+                what="FlyDSL could not compile it",
+                fix="see the author's lines below; -C verbose=true shows FlyDSL's frames too",
+                detail="\n".join(filter(None, [_explain(error, settings), output.text()])),
+            )
+        ) from None
+    if options.debug_lines:
+        # Line tables name files as the wheel's users would: no folder of the builder.
+        for root in settings.package_roots:
+            lowered.text = lowered.text.replace(f'"{os.path.realpath(root)}/', '"').replace(f'"{root}/', '"')
+    return _Traced(
+        specialization=specialization,
+        resolved=resolved,
+        lowered=lowered,
+        parameters=tuple(binding.parameters),
+        factory_parameters=factory_parameters,
+        constexpr=binding.constexpr,
+        classes=(*resolved.classes, *binding.classes),
+        arguments=binding.arguments,
+        externs=use,
+        seconds=time.perf_counter() - started,
+    )
+
+
+# --- code --------------------------------------------------------------------------------------------------------------
+
+
+def _axes_of(one: _Traced) -> set[str]:
+    """Return the axes a specialization depends on: through its externs, or because its declaration says so."""
+    return one.externs.axes | {name for name, _ in one.specialization.axes}
+
+
+def _group_key(target: str, hints: dict[str, Any], options: CompileOptions) -> str:
+    """Name what keeps specializations apart: options that the back end takes for a whole module.
+
+    Only what differs from FlyDSL's own choice counts, so that the same options have the same name for every target.
+    """
+    plain = adapter.attach_fragment(target, {}, CompileOptions(), ()).split()
+    key = {
+        "attach": [word for word in adapter.attach_fragment(target, hints, options, ()).split() if word not in plain],
+        "llvm": hints.get("llvm_options") or {},
+        "debug": bool(options.debug_lines),
+    }
+    return json.dumps(key, sort_keys=True, default=str)
+
+
+def _emit(traced: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[list[CodeObjectBuild], list[SpecializationBuild]]:
+    plain = _group_key(job.target, {}, CompileOptions())
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[_Traced]] = {}
+    for one in traced:
+        key = _group_key(job.target, one.lowered.hints, one.specialization.options.for_target(job.target))
+        axes = tuple((name, value) for name, value in job.axes if name in _axes_of(one))
+        groups.setdefault((key, axes), []).append(one)
+    objects, built = [], []
+    keys = [key for key, _ in groups]
+    base = plain if plain in keys else keys[0]
+    for (key, axes), members in groups.items():
+        words = [f"{name}-{value}" for name, value in axes]
+        if key != base:
+            words.append("opt-" + hashlib.sha256(key.encode()).hexdigest()[:8])
+        group = "_".join(words) or "main"
+        device, joined = _join_group(members, job)
+        file = f"{group}.hsaco"
+        libraries = device_module.device_libraries(device)
+        code = _serialize(device, members, job, settings)
+        Path(job.output, file).write_bytes(code)
+        uses = [one.externs for one in members]
+        objects.append(
+            CodeObjectBuild(
+                group=group,
+                file=file,
+                kernels=tuple(new for one in joined for new in one.kernels.values()),
+                axes=axes,
+                init=tuple(dict.fromkeys(init for use in uses for init in use.init)),
+                globals=tuple(dict.fromkeys(name for use in uses for name in use.globals)),
+                bitcode=_joined_bitcode(uses),
+                device_libraries=tuple(_device_library(Path(settings.toolkit.folder, "amdgcn", "bitcode", name)) for name in libraries),
+            )
+        )
+        built += [_finish(one, group, job, settings) for one in joined]
+    order = {one.specialization.name: index for index, one in enumerate(traced)}
+    built.sort(key=lambda one: order[one.name])
+    return objects, built
+
+
+def _joined_bitcode(uses: Sequence[ExternUse]) -> tuple[BitcodeUse, ...]:
+    """Return what several specializations are linked with: each file once, for the externs of all."""
+    found: dict[str, BitcodeUse] = {}
+    for use in (use for one in uses for use in one.files.values()):
+        known = found.setdefault(use.sha256, use)
+        found[use.sha256] = replace(known, externs=tuple(dict.fromkeys((*known.externs, *use.externs))))
+    return tuple(found.values())
+
+
+def _device_library(path: Path) -> BitcodeUse:
+    data = path.read_bytes()
+    return BitcodeUse(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+
+def _join_group(members: list[_Traced], job: Job) -> tuple[ir.Module, list[_Joined]]:
+    """Split each member into device and host code; return the device code of all in one module, and each with its host entry."""
+    # Parsed once: what is left when the kernels are taken out is the host code.
+    parts = [(one.specialization.name, ir.Module.parse(one.lowered.text)) for one in members]
+    try:
+        joined = device_module.join_gpu_modules(parts)
+    except device_module.SymbolConflictError as error:
+        raise _FaultError(
+            Fault(where=f"{members[0].specialization.module}, {job.target}", what=str(error), fix="declare the extern alike everywhere")
+        ) from None
+    hosts: list[host_entry.HostEntry] = []
+    for one, (_, part) in zip(members, parts, strict=True):
+        try:
+            hosts.append(host_entry.lower_launcher(part, one.lowered.function))
+        except host_entry.UnsupportedLaunchError as error:
+            raise _FaultError(
+                Fault(
+                    where=_place(one.specialization, job.target),
+                    what=str(error),
+                    fix="write the launch without it",
+                )
+            ) from None
+    return joined.module, [
+        _Joined(traced=one, host=host, kernels=kernels) for one, host, kernels in zip(members, hosts, joined.kernel_names, strict=True)
+    ]
+
+
+def _serialize(device: ir.Module, members: list[_Traced], job: Job, settings: WorkerSettings) -> bytes:
+    code, message = _generate(device, members, job, settings)
+    if code is not None:
+        return code
+    # Which of the joined specializations is it? Each is tried alone, for the message only.
+    guilty = [(members, message)]
+    if len(members) > 1:
+        alone = []
+        for one in members:
+            joined = device_module.join_gpu_modules([(one.specialization.name, ir.Module.parse(one.lowered.text))])
+            found, why = _generate(joined.module, [one], job, settings)
+            if found is None:
+                alone.append(([one], why))
+        guilty = alone or guilty
+    raise _FaultError(*(_code_generation_fault(some, job, settings, why) for some, why in guilty))
+
+
+def _attach(members: list[_Traced], job: Job) -> str:
+    first = members[0]
+    libs = list(dict.fromkeys(lib for one in members for lib in one.lowered.link_libs))
+    return adapter.attach_fragment(job.target, first.lowered.hints, first.specialization.options.for_target(job.target), libs)
+
+
+def _generate(device: ir.Module, members: list[_Traced], job: Job, settings: WorkerSettings) -> tuple[bytes | None, str]:
+    """Return the code object, or None and what the code generator said."""
+    options = members[0].lowered.hints.get("llvm_options") or {}
+    with captured_stderr() as output:
+        try:
+            with adapter.llvm_options(options):
+                return device_module.serialize(device, attach=_attach(members, job), toolkit=settings.toolkit.folder), ""
+        except Exception as error:  # noqa: BLE001 - whatever stops the code generator is shown
+            message = "\n".join(filter(None, [_explain(error, settings), output.text()]))
+    # The files that LLVM reads are copies: the author knows them by other names.
+    for staged, use in {path: use for one in members for path, use in one.externs.files.items()}.items():
+        message = message.replace(staged, use.file)
+    return None, message
+
+
+def _dump(specialization: Specialization, lowered: adapter.Lowered, stages: Path, job: Job, settings: WorkerSettings) -> None:
+    """Write what the author asked to see of one specialization: FlyDSL's stages, the LLVM IR, the ISA, in files that sort."""
+    axes = [f"{name}-{value}" for name, value in job.axes]
+    folder = Path(job.dump_ir or ".", job.module, specialization.name, *axes, job.target)
+    files = sorted(stages.rglob("*.mlir"))
+    attach = adapter.attach_fragment(job.target, lowered.hints, specialization.options.for_target(job.target), lowered.link_libs)
+    with adapter.mlir_context(), adapter.llvm_options(lowered.hints.get("llvm_options") or {}):
+        joined = device_module.join_gpu_modules([(specialization.name, ir.Module.parse(lowered.text))])
+        texts = {f"{len(files):02d}_llvm_ir.ll": device_module.llvm_ir(joined.module)}
+        texts[f"{len(files) + 1:02d}_isa.s"] = device_module.assembly(joined.module, attach=attach, toolkit=settings.toolkit.folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            shutil.copyfile(path, folder / path.name)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"{folder} cannot be written ({error.strerror or error})"
+        raise _FaultError(Fault(where="dump-ir", what=what, fix="name a folder that can be written, on a disk with room")) from None
+
+
+_DEVICE_LIBRARY = re.compile(r"__oc[mk]l_|bitcode|rocdl\.(?:workgroup|grid)\.dim")
+
+
+def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSettings, message: str) -> Fault:
+    names = ", ".join(one.specialization.name for one in members)
+    what = f"the code generator failed for {names}"
+    fix = "see its message below"
+    # Where the library is missing, the code generator may not say so. Sizes of workgroups and grids are calls, too.
+    calls_library = any(_DEVICE_LIBRARY.search(text) for text in (message, *(one.lowered.text for one in members)))
+    if calls_library and not settings.toolkit.has_device_bitcode:
+        what = f"{names}: the kernel calls the ROCm device library (ocml/ockl), which was not found"
+        fix = (
+            "install ROCm, the rocm_sdk wheels, triton or Debian's rocm-device-libs in the build environment, or set "
+            "rocm-path. Searched: " + "; ".join(settings.toolkit.trace)
+        )
+    elif (target := parse_target(job.target, where="")).is_generic:
+        what = f"{names}: the generic target {job.target} cannot express it"
+        fix = target.instead
+    return Fault(where=_place(members[0].specialization, job.target), what=what, fix=fix, detail=message)
+
+
+def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> SpecializationBuild:
+    one, host, kernels = joined.traced, joined.host, joined.kernels
+    host_object = f"{host.symbol}.o"
+    Path(job.output, host_object).write_bytes(host.object_code)
+    function = adapter.plain_function(one.resolved.launcher)
+    code = function.__code__
+    name = one.specialization.attribute
+    return SpecializationBuild(
+        name=one.specialization.name,
+        launcher=name,
+        group=group,
+        axes=tuple(name for name, _ in job.axes if name in _axes_of(one)),
+        parameters=one.parameters,
+        factory_parameters=one.factory_parameters,
+        params=dict(one.resolved.params),
+        form=one.resolved.form,
+        values=dict(one.resolved.values),
+        classes={kind.__name__: author_values.field_infos(kind) for kind in author_values.with_inner_classes(one.classes)},
+        doc=inspect.getdoc(one.resolved.factory or one.resolved.wrapper or function),
+        constexpr=one.constexpr,
+        arguments={key: argument_to_json(value) for key, value in one.arguments.items()},
+        slots=tuple(_slots(one, host)),
+        entry=host.symbol,
+        host_object=host_object,
+        kernels=tuple(kernels[kernel] for kernel in host.kernels),
+        kernel_arguments={kernels[kernel]: sizes for kernel, sizes in host.kernel_argument_sizes.items()},
+        source_file=_relative(code.co_filename, settings.package_roots),
+        source_line=code.co_firstlineno,
+        seconds=one.seconds,
+    )
+
+
+def _slots(one: _Traced, host: host_entry.HostEntry) -> Iterator[dict[str, Any]]:
+    """Yield the slots of the entry, checked against the sizes in the lowered code."""
+    wanted: list[dict[str, Any]] = []
+    for name, argument in one.arguments.items():
+        wanted += _argument_slots(name, argument, None)
+    if not any(isinstance(argument, StreamType) for argument in one.arguments.values()):
+        wanted.append({"argument": None, "kind": "stream"})
+    if len(wanted) != len(host.slots):
+        msg = f"{one.specialization.name}: {len(wanted)} slots are described, the lowered launcher takes {len(host.slots)}"
+        raise RuntimeError(msg)
+    for slot, (size, alignment) in zip(wanted, host.slots, strict=True):
+        expected = slot.pop("expected", size)
+        if expected != size:
+            msg = f"{one.specialization.name}: slot {slot} has {size} bytes in the lowered launcher, {expected} described"
+            raise RuntimeError(msg)
+        yield {**slot, "size": size, "align": alignment}
+
+
+def _argument_slots(name: str, argument: ArgumentType, path: str | None) -> Iterator[dict[str, Any]]:
+    place = {"argument": name} if path is None else {"argument": name, "field": path}
+    if isinstance(argument, TensorType):
+        yield {**place, "kind": "data"}
+        shape = [index for index, dim in enumerate(argument.shape) if dim.size is None]
+        strides = [index for index, dim in enumerate(argument.strides) if dim.size is None]
+        if shape or strides:
+            yield {
+                **place,
+                "kind": "layout",
+                "shape_dims": shape,
+                "stride_dims": strides,
+                "shape_bits": 32,
+                "stride_bits": argument.stride_bits,
+                "expected": 4 * len(shape) + argument.stride_bits // 8 * len(strides),
+            }
+    elif isinstance(argument, StructType):
+        for field_name, one in argument.fields:
+            yield from _argument_slots(name, one, field_name if path is None else f"{path}.{field_name}")
+    else:
+        kind = _ROLE_OF_TYPE[type(argument).__name__]
+        yield {**place, "kind": kind}

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Join the results of one declared module over all its targets: verify, bundle, link the launcher library, write the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from flydsl_build import __version__
+from flydsl_build.bundle.manifest import (
+    Axis,
+    Bitcode,
+    CodeObject,
+    DeviceGlobal,
+    Distribution,
+    Library,
+    Manifest,
+    Provenance,
+    Unit,
+    manifest_kernels,
+)
+from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
+from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.package.launchers import launcher_entries, value_classes
+from flydsl_build.package.source_files import license_files
+from flydsl_build.targets.elf import read_code_object, read_elf
+from flydsl_build.targets.offload_bundle import write_bundle
+from flydsl_build.targets.processors import parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from flydsl_build.cache.build_cache import BuildCache
+    from flydsl_build.config.settings import Settings
+    from flydsl_build.declare.specialization import Specialization
+    from flydsl_build.jobs.job import CodeObjectBuild, JobResult, Linker
+    from flydsl_build.package.placement import Placement
+    from flydsl_build.package.project import Project
+    from flydsl_build.package.summary import KernelRow
+
+__all__ = ["AssembledModule", "assemble_module"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AssembledModule:
+    """One declared module, complete in a folder of its own.
+
+    Parameters
+    ----------
+    folder
+        Has the bundles, the launcher library and the manifest, and nothing else.
+    stub_arguments
+        What `render_stub` needs beside the manifest.
+    unexported
+        Public names of the source that the stub does not have.
+    generated
+        The texts of the generated modules and their interfaces, by their places in the wheel; empty until they are rendered.
+    warnings
+        What the author should know about them.
+    rows
+        What the summary shows of it.
+    """
+
+    placement: Placement
+    manifest: Manifest
+    folder: Path
+    stub_arguments: dict[str, Any]
+    unexported: tuple[str, ...]
+    generated: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    rows: tuple[KernelRow, ...] = ()
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of each file in the folder."""
+        for path in sorted(self.folder.iterdir()):
+            yield path.name, path.read_bytes()
+
+
+def assemble_module(  # noqa: PLR0913 - each is the result of one room
+    module: str,
+    *,
+    specializations: Sequence[Specialization],
+    results: Sequence[JobResult],
+    placement: Placement,
+    settings: Settings,
+    project: Project,
+    linker: Linker,
+    cache: BuildCache,
+    output: Path,
+) -> AssembledModule:
+    """Make the artefacts of one module in the folder `output`.
+
+    Raises
+    ------
+    VerifyError
+        A code object or the launcher library is not what was asked for, or the targets disagree about a launcher.
+    """
+    faults = FaultCollector()
+    results, groups = _with_one_init_a_unit(results)
+    units = _units(module, results, placement, output, faults, groups if settings.is_split else None)
+    library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.so", faults)
+    faults.raise_if_any(VerifyError)
+    targets = tuple(dict.fromkeys(result.target for result in results))
+    launchers = launcher_entries(specializations, results, units, faults)
+    faults.raise_if_any(VerifyError)
+    sources: dict[str, str] = {}
+    for result in results:
+        sources.update(result.sources)
+    first = results[0]
+    manifest = Manifest(
+        module=module,
+        distribution=Distribution(name=project.name, version=project.version),
+        load=settings.load,
+        targets=targets,
+        axes={
+            axis.name: Axis(values=axis.values, select=axis.select)
+            for axis in settings.axes
+            if any(axis.name in unit.axes for unit in units.values())
+        },
+        library=library,
+        units=tuple(units.values()),
+        classes=value_classes(results),
+        launchers=launchers,
+        provenance=Provenance(
+            flydsl=first.flydsl,
+            llvm=first.llvm,
+            linker=linker.version,
+            flydsl_build=__version__,
+            bitcode=_bitcode(results, "bitcode", license_files(settings, project.root)),
+            device_libraries=_bitcode(results, "device_libraries", {}),
+            sources=sources,
+            distributions={name: one for result in results for name, one in result.distributions.items()},
+        ),
+    )
+    # Its template engine is slow to import, and not needed by a build in which nothing changed.
+    from flydsl_build.consumers.python_stub.render import argument_structs
+
+    text = manifest.to_json().encode()
+    (output / placement.manifest_name).write_bytes(text)
+    exported = {launcher.name.partition(".")[0] for launcher in launchers} | set(manifest.classes or ())
+    exported |= {struct.name for struct in argument_structs(manifest)}
+    return AssembledModule(
+        placement=placement,
+        manifest=manifest,
+        folder=output,
+        stub_arguments={
+            "manifest_sha256": hashlib.sha256(text).hexdigest(),
+            "manifest_file": placement.manifest_from_stub,
+            "runtime_package": placement.runtime_package,
+            "module_doc": first.doc,
+            "public_names": list(first.public_names),
+        },
+        unexported=tuple(name for name in first.public_names if name not in exported),
+    )
+
+
+def _with_one_init_a_unit(results: Sequence[JobResult]) -> tuple[list[JobResult], dict[str, str]]:
+    """Rename groups whose init functions or globals differ between targets: a unit has one list of each.
+
+    The second value maps the new names to the old.
+
+    They differ where an option, an axis or a list of targets puts an extern's caller into another group, or where a kernel
+    calls an extern on some targets only.
+    """
+    seen: dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+    renamed = []
+    groups: dict[str, str] = {}
+    for result in results:
+        names: dict[str, str] = {}
+        for built in result.code_objects:
+            kinds = seen.setdefault(built.group, [])
+            kind = (built.init, built.globals)
+            if kind not in kinds:
+                kinds.append(kind)
+            position = kinds.index(kind)
+            names[built.group] = built.group if position == 0 else f"{built.group}-{position + 1}"
+            groups[names[built.group]] = built.group
+        renamed.append(
+            replace(
+                result,
+                code_objects=tuple(replace(one, group=names[one.group]) for one in result.code_objects),
+                specializations=tuple(replace(one, group=names[one.group]) for one in result.specializations),
+            )
+        )
+    return renamed, groups
+
+
+def _units(  # noqa: PLR0913, PLR0917 - each is the result of one room
+    module: str,
+    results: Sequence[JobResult],
+    placement: Placement,
+    output: Path,
+    faults: FaultCollector,
+    split_groups: dict[str, str] | None,
+) -> dict[str, Unit]:
+    """Verify the code objects, write the bundles, describe both.
+
+    Parameters
+    ----------
+    split_groups
+        If each target gets a bundle of its own: units to their groups. A bundle's name must not depend on the other targets of the build.
+    """
+    codes: dict[str, dict[str, bytes]] = {}
+    made: dict[str, CodeObjectBuild] = {}
+    for result in results:
+        argument_sizes = {kernel: sizes for one in result.specializations for kernel, sizes in one.kernel_arguments.items()}
+        for built in result.code_objects:
+            data = Path(result.output, built.file).read_bytes()
+            faults.extend(
+                verify_code_object(
+                    data,
+                    where=f"{module}, {result.target}",
+                    target=result.target,
+                    e_flags=parse_target(result.target, where=module).e_flags,
+                    kernels={kernel: argument_sizes[kernel] for kernel in built.kernels if kernel in argument_sizes},
+                    globals=dict.fromkeys(built.globals),
+                )
+            )
+            codes.setdefault(built.group, {})[result.target] = data
+            made.setdefault(built.group, built)
+    faults.raise_if_any(VerifyError)
+    units = {}
+    for name, objects in codes.items():
+        group = name if split_groups is None else split_groups[name]
+        words = [placement.stem, *([] if group == "main" else [group]), *([] if split_groups is None else ["{target}"]), "hipfb"]
+        unit = Unit(
+            name=name,
+            axes=dict(made[name].axes),
+            bundle=".".join(words),
+            init=made[name].init,
+            globals=_globals(module, made[name].globals, objects, faults),
+            code_objects={target: _code_object(data) for target, data in objects.items()},
+        )
+        offsets: dict[str, int] = {}
+        for file, targets in unit.bundles().items():
+            bundle = write_bundle({target: objects[target] for target in targets}, where=module)
+            (output / file).write_bytes(bundle.data)
+            offsets |= {target: bundle.entries[target].offset for target in targets}
+        placed = {target: replace(one, offset=offsets[target]) for target, one in unit.code_objects.items()}
+        units[name] = replace(unit, code_objects=placed)
+    faults.raise_if_any(VerifyError)
+    return units
+
+
+def _code_object(data: bytes) -> CodeObject:
+    """Describe a code object; its place in a bundle is not known yet."""
+    code = read_code_object(data)
+    return CodeObject(
+        offset=0,
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        e_flags=code.elf.e_flags,
+        kernels=manifest_kernels(code),
+    )
+
+
+def _globals(module: str, names: tuple[str, ...], objects: dict[str, bytes], faults: FaultCollector) -> tuple[DeviceGlobal, ...]:
+    found = []
+    for name in names:
+        symbols = {target: read_elf(data).dynamic_symbols for target, data in objects.items()}
+        sizes = {target: one.size for target, dynamic in symbols.items() for one in dynamic if one.name == name}
+        if len(set(sizes.values())) > 1:
+            spelled = ", ".join(f"{size} bytes for {target}" for target, size in sizes.items())
+            faults.add(
+                f"{module}, global {name}",
+                f"the device global has {spelled}, and one init function writes it on all of them",
+                "give it one size in the bitcode of every target",
+            )
+        found.append(DeviceGlobal(name=name, size=next(iter(sizes.values()))))
+    return tuple(found)
+
+
+def _link_library(results: Sequence[JobResult], linker: Linker, cache: BuildCache, path: Path, faults: FaultCollector) -> Library:
+    """Link the host objects of all targets; equal entries of several targets are one."""
+    objects: dict[str, Path] = {}
+    for result in results:
+        for one in result.specializations:
+            objects.setdefault(one.entry, Path(result.output, one.host_object))
+    options = ["-shared", "--build-id=none", "--hash-style=gnu", "--eh-frame-hdr", "-z", "noexecstack", "-z", "relro", "--strip-debug"]
+    inputs = [objects[entry] for entry in sorted(objects)]
+    key = (
+        "library",
+        linker.identity,
+        options,
+        [[entry, hashlib.sha256(objects[entry].read_bytes()).hexdigest()] for entry in sorted(objects)],
+    )
+    data = cache.recall(*key)
+    if data is None:
+        data = _link([*linker.command, *options, "-o", str(path), *map(str, inputs)], path)
+        cache.remember(data, *key)
+    path.write_bytes(data)
+    faults.extend(verify_launcher_library(data, where=path.name, entries=objects))
+    return Library(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+
+def _link(command: list[str], path: Path) -> bytes:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(
+            Fault(
+                where=path.name,
+                what="linking the launcher library failed",
+                fix="see the linker's message",
+                detail=done.stderr or done.stdout,
+            )
+        )
+    return path.read_bytes()
+
+
+def _bitcode(
+    results: Sequence[JobResult], kind: Literal["bitcode", "device_libraries"], licenses: Mapping[str, tuple[str, ...]]
+) -> tuple[Bitcode, ...]:
+    """Return what was linked, each file once, with its targets and with the licence files of the extern tables it was linked for."""
+    found: dict[tuple[str, str], Bitcode] = {}
+    for result in results:
+        for use in (use for built in result.code_objects for use in getattr(built, kind)):
+            bare = Bitcode(file=use.file, sha256=use.sha256, size=use.size, code_object_version=use.abi, targets=())
+            known = found.get((use.file, use.sha256), bare)
+            files = (*known.license_files, *(file for extern in use.externs for file in licenses.get(extern, ())))
+            found[use.file, use.sha256] = replace(
+                known,
+                targets=tuple(dict.fromkeys((*known.targets, result.target))),
+                license_files=tuple(dict.fromkeys(files)),
+            )
+    return tuple(found.values())

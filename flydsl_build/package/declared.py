@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collect what the author's function declares, from a process of its own: the project's modules are imported there only."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flydsl_build.cache.build_cache import python_digest
+from flydsl_build.errors import ConfigError, Fault
+from flydsl_build.jobs.environment import worker_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flydsl_build.cache.build_cache import BuildCache
+
+__all__ = ["Declarations", "collect_declarations"]
+
+_FIX = "yield what TOML has: strings, numbers, booleans, lists and tables; numpy's values have `item()` and `tolist()`"
+_PLACE = "tool.flydsl-build.kernels-from"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declarations:
+    """What an author's function declares.
+
+    Parameters
+    ----------
+    pairs
+        `[key, table]`, as JSON values.
+    dependencies
+        What they follow from, with fingerprints; None if that is not known.
+    """
+
+    pairs: list[Any]
+    dependencies: Mapping[str, str | None] | None
+
+
+def collect_declarations(reference: str, *, package_roots: Sequence[str], project: Path, timeout: float, cache: BuildCache) -> Declarations:
+    """Return what the function `reference` declares.
+
+    Parameters
+    ----------
+    reference
+        `module:function`; called without arguments, in the project's folder.
+
+    Raises
+    ------
+    ConfigError
+        The function cannot be imported, raises, or yields what TOML could not say.
+    """
+    key = ("declarations", python_digest(project=project, package_roots=package_roots), reference)
+    known = cache.recall(*key)
+    if known is not None:
+        return Declarations(**json.loads(known))
+    here = str(Path(__file__).resolve().parents[2])
+    code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.frontends.declarations import main; sys.exit(main())"
+    request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project)})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            input=request,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=project,
+            env=worker_environment(os.environ),
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            Fault(
+                where=_PLACE,
+                what=f"{reference} took longer than {timeout:g} s",
+                fix="look for a loop that does not end, or raise `timeout`",
+            )
+        ) from None
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
+    except ValueError:
+        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": done.stderr[-4000:]}
+    if answer.get("strangers"):
+        raise ConfigError(*(Fault(where=where, what=what, fix=_FIX) for where, what in answer["strangers"]))
+    if "fault" in answer:
+        raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix=answer.get("fix", "correct the function"), detail=answer["detail"]))
+    if answer["dependencies"] is not None:
+        cache.remember(json.dumps(answer).encode(), *key, dependencies=answer["dependencies"])
+    return Declarations(**answer)

@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "flydsl_build"
 ROOMS: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
+    "codec": {"errors"},
     "targets": {"errors"},
     "config": {"errors", "targets"},
     "declare": {"errors", "config"},

@@ -132,7 +132,7 @@ class Fields(dict):  # type: ignore[type-arg]  # types are imported for type che
         from operator import attrgetter
 
         super().__init__(fields)
-        self._get = attrgetter(*fields)
+        self._get = attrgetter(*fields) if fields else lambda _: ()
         values = tuple(fields.values())
         self._values = values if len(values) != 1 else values[0]
         # Of these, nothing but an equal one is a spelling.

@@ -27,11 +27,28 @@ __all__ = [
     "PlainValue",
     "Settings",
     "WrittenNames",
+    "enum_reference",
+    "from_enum_reference",
 ]
 
 PlainValue = bool | int | float | str | tuple["PlainValue", ...] | dict[str, "PlainValue"]
 """A value for a factory parameter or constexpr: what TOML and JSON can both say. TOML lists inside become tuples, and a table, whose
-keys are sorted, stands for an object with these fields."""
+keys are sorted, stands for an object with these fields. That of `from_enum_reference` stands for a member of an enum, which the function
+of `kernels-from` gave."""
+
+_ENUM = "$enum"
+
+
+def from_enum_reference(reference: str) -> dict[str, PlainValue]:
+    """Return the table that stands for a member of an enum, given as `module:class.name`."""
+    return {_ENUM: reference}
+
+
+def enum_reference(value: object) -> str | None:
+    """Return the `module:class.name` of a table that stands for a member of an enum; None for any other value."""
+    found = value[_ENUM] if isinstance(value, Mapping) and value.keys() == {_ENUM} else None
+    return found if isinstance(found, str) and _MEMBER.fullmatch(found) else None
+
 
 ArgumentText = str | Mapping[str, "ArgumentText"]
 """What an author writes for one argument: the type, or a nested table for a struct."""
@@ -70,6 +87,7 @@ _OUT = TomlType(
     schema={"anyOf": [STRINGS.schema, {"type": "object", "additionalProperties": STRINGS.schema}]},
 )
 _STRING_TABLE = TomlType(text="table of strings", schema={"type": "object", "additionalProperties": {"type": "string"}})
+_MEMBER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\.[^.]+")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 

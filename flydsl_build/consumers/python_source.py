@@ -7,7 +7,7 @@ import keyword
 import math
 from typing import TYPE_CHECKING
 
-from flydsl_build.bundle.manifest import NO_DEFAULT
+from flydsl_build.bundle.manifest import NO_DEFAULT, EnumMember
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -61,6 +61,9 @@ def literal(value: PlainValue) -> str:
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(name)}: {literal(item)}' for name, item in value.items())}}}"
+    if isinstance(value, EnumMember):
+        parts = (f"{value.class_name}({part})" if part.isdecimal() else f"{value.class_name}.{part}" for part in value.name.split("|"))
+        return " | ".join(parts)
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)

@@ -24,7 +24,7 @@ from flydsl_build.bundle.manifest import (
 )
 from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
-from flydsl_build.package.launchers import launcher_entries, value_classes
+from flydsl_build.package.launchers import launcher_entries, value_classes, value_enums
 from flydsl_build.package.source_files import license_files
 from flydsl_build.targets.elf import read_code_object, read_elf
 from flydsl_build.targets.offload_bundle import write_bundle
@@ -105,6 +105,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     faults.raise_if_any(VerifyError)
     targets = tuple(dict.fromkeys(result.target for result in results))
     launchers = launcher_entries(specializations, results, units, faults)
+    enums = value_enums(results, faults)
     faults.raise_if_any(VerifyError)
     sources: dict[str, str] = {}
     for result in results:
@@ -123,6 +124,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         library=library,
         units=tuple(units.values()),
         classes=value_classes(results),
+        enums=enums,
         launchers=launchers,
         provenance=Provenance(
             flydsl=first.flydsl,

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Declarations", "collect_declarations"]
 
-_FIX = "yield what TOML has: strings, numbers, booleans, lists and tables; numpy's values have `item()` and `tolist()`"
+_FIX = (
+    "yield what TOML has: strings, numbers, booleans, lists and tables, and members of enums that a module defines; numpy's values have "
+    "`item()` and `tolist()`"
+)
 _PLACE = "tool.flydsl-build.kernels-from"
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from sys import intern
 
+from .enums import Member
 from .errors import CorruptFileError
 
 TYPE_CHECKING = False
@@ -365,11 +366,13 @@ def plain_value(value: Any) -> Any:
 
 
 def returned_value(value: Any) -> Any:
-    """Return a plain value that a factory of the source returns: the manifest marks lists and types."""
+    """Return a plain value that a factory of the source returns: the manifest marks lists, types and members of enums."""
     if isinstance(value, list):
         return tuple(map(returned_value, value))
     if isinstance(value, _NotANumber):
         return float("nan")
+    if isinstance(value, Member):
+        return value.member
     if isinstance(value, dict):
         return list(map(returned_value, value["list"])) if "list" in value else _TypeName(value["dtype"])
     return value

@@ -14,7 +14,7 @@
 | a dataclass | an object; a field that is its default is left out |
 | a union of dataclasses | likewise, with the class's constant `kind` before the fields |
 | a class with `to_json` and `from_json` | what these say; `from_json` raises ValueError with what is wanted |
-| `PlainValue` | see there; a float that is not finite is `{"$float": "inf"}` |
+| `PlainValue` | as in Python, a float that is not finite as `{"$float": "inf"}`, a member of an enum as `{"$enum": "module:Class.NAME"}` |
 | `Any` | as it is |
 
 The metadata of a field may have `key`, its name in JSON; `always`, to write it also where it is its default; and `check`, a function that
@@ -31,22 +31,70 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from flydsl_build.errors import BuildError, Fault, did_you_mean
 
-__all__ = ["DecodeError", "PlainValue", "decode", "encode", "join"]
+__all__ = ["NO_DEFAULT", "DecodeError", "EnumMember", "NoDefault", "PlainValue", "decode", "encode", "join"]
 
-PlainValue = bool | int | float | str | None | tuple["PlainValue", ...] | dict[str, "PlainValue"]
-"""A value that TOML, JSON and Python can all say. JSON's arrays are tuples; an object stands for one with these fields."""
 
-_T = TypeVar("_T")
+class NoDefault(Enum):
+    """The type of `NO_DEFAULT`: what has no value, which is not the same as one whose value is None."""
+
+    NO_DEFAULT = "no default"
+
+
+NO_DEFAULT: Final = NoDefault.NO_DEFAULT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnumMember:
+    """A member of an enum; of flags together, the name is as in `READ|WRITE`.
+
+    Parameters
+    ----------
+    enum
+        Its class as `module:class`.
+    """
+
+    enum: str
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.class_name}.{self.name}"
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class alone."""
+        return re.split("[:.]", self.enum)[-1]
+
+    def to_json(self) -> dict[str, str]:
+        """Return the object that stands for the member: `{"$enum": "pkg.modes:Mode.TRIPLE"}`."""
+        return {_ENUM: f"{self.enum}.{self.name}"}
+
+    @classmethod
+    def from_json(cls, value: object) -> EnumMember:
+        """Return the member that an object stands for."""
+        text = value.get(_ENUM) if isinstance(value, dict) else None
+        match = _MEMBER.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            msg = "a module:class.name"
+            raise ValueError(msg)
+        return cls(enum=match[1], name=match[2])
+
+
+PlainValue = bool | int | float | str | EnumMember | tuple["PlainValue", ...] | dict[str, "PlainValue"] | None
+"""A value that TOML, JSON and Python can all say. JSON's arrays are tuples; an object stands for one with these fields. No field has a
+name that begins with `$`, as the objects do that stand for members of enums and for numbers which JSON has no form for."""
+
 _Read = Callable[["_Decoder", Any, str], Any]
 
 _MAX_DEPTH: Final = 32
 _SHOWN: Final = 60
+_ENUM: Final = "$enum"
+_MEMBER: Final = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^.]+)")
 _FLOAT: Final = "$float"
 _NOT_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -98,20 +146,21 @@ def _encode_record(value: Any, *, sort: bool) -> dict[str, Any]:
         # Absent and null differ only for fields that have a default: those are left out.
         if item is each.default and not each.always:
             continue
-        found[each.key] = {key: encode(one, sort=sort) for key, one in item} if each.pairs else encode(item, sort=sort)
+        pairs = each.pairs and item is not None
+        found[each.key] = {key: encode(one, sort=sort) for key, one in item} if pairs else encode(item, sort=sort)
     return found
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def decode(kind: type[_T], value: object, *, where: str, path: str = "") -> _T:
-    """Return the dataclass that a JSON value describes.
+def decode(kind: Any, value: object, *, where: str, path: str = "") -> Any:
+    """Return the value that a JSON value describes.
 
     Parameters
     ----------
     kind
-        The dataclass.
+        A dataclass, or another annotation of the table above.
     value
         The parsed JSON.
     where
@@ -125,10 +174,10 @@ def decode(kind: type[_T], value: object, *, where: str, path: str = "") -> _T:
         With everything that is wrong, each with its place.
     """
     decoder = _Decoder(where)
-    found = _reader(typing.cast("Any", kind))(decoder, value, path)
+    found = _reader(kind)(decoder, value, path)
     if decoder.faults:
         raise DecodeError(*decoder.faults)
-    return typing.cast("_T", found)
+    return found
 
 
 class _Decoder:
@@ -137,6 +186,8 @@ class _Decoder:
     def __init__(self, where: str) -> None:
         self.where = where
         self.faults: list[Fault] = []
+        # Of unions in each other.
+        self.depth = 0
 
     def fault(self, path: str, what: str, fix: str = "") -> None:
         self.faults.append(Fault(where=f"{self.where}: {path}" if path else self.where, what=what, fix=fix))
@@ -167,7 +218,7 @@ class _Field:
         self.needed = default is MISSING
         self.always = bool(metadata.get("always"))
         self.check: Callable[[Any], Iterable[tuple[str, object, str]]] | None = metadata.get("check")
-        self.pairs = _item_of_pairs(annotation) is not None
+        self.pairs = any(_item_of_pairs(one) is not None for one in (annotation, *typing.get_args(annotation)))
         self.read: _Read = _reader(annotation)
 
 
@@ -286,10 +337,13 @@ def _read_own(kind: Any, decoder: _Decoder, value: object, path: str) -> Any:
 def _read_tagged(kinds: dict[str, type], decoder: _Decoder, value: object, path: str) -> Any:
     if not isinstance(value, dict):
         return decoder.wrong(value, path, "an object")
-    if path.count(".") > _MAX_DEPTH * 2:
-        return decoder.fault(path, "is nested too deep")
+    if decoder.depth > _MAX_DEPTH:
+        return decoder.fault(path, f"is nested more than {_MAX_DEPTH} deep")
     tag = _read_choice(tuple(kinds), decoder, value.get("kind"), join(path, "kind"))
-    return None if tag is None else _read_record(kinds[tag], decoder, value, path)
+    decoder.depth += 1
+    found = None if tag is None else _read_record(kinds[tag], decoder, value, path)
+    decoder.depth -= 1
+    return found
 
 
 def _read_record(kind: type, decoder: _Decoder, value: object, path: str) -> Any:
@@ -317,6 +371,8 @@ def _read_plain(decoder: _Decoder, value: object, path: str, depth: int = 0) -> 
     if isinstance(value, dict) and value.keys() == {_FLOAT}:
         word = _read_choice(tuple(_NOT_FINITE), decoder, value[_FLOAT], join(path, _FLOAT))
         return _NOT_FINITE.get(word)
+    if isinstance(value, dict) and value.keys() == {_ENUM}:
+        return _read_own(EnumMember, decoder, value, path)
     if isinstance(value, dict) and depth < _MAX_DEPTH:
         return {key: _read_plain(decoder, one, join(path, key), depth + 1) for key, one in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else decoder.wrong(value, path, "a plain value")

@@ -68,6 +68,7 @@ class Everything:
     pairs: tuple[tuple[str, int], ...]
     mapping: dict[str, str]
     maybe: str | None
+    maybe_pairs: tuple[tuple[str, int], ...] | None
     shape: Shape
     size: Size
     plain: PlainValue
@@ -91,6 +92,7 @@ def everything(**changes: Any) -> Everything:
         "pairs": (("z", 1), ("a", 2)),
         "mapping": {"k": "v"},
         "maybe": None,
+        "maybe_pairs": (("b", 1), ("a", 2)),
         "shape": Group(members=(("z", Circle(radius=2)), ("a", Group(members=())))),
         "size": Size(3),
         "plain": (1, {"a": (True, None, -2)}, "s"),
@@ -106,6 +108,8 @@ def test_forth_and_back() -> None:
     assert json.loads(json.dumps(written)) == written
     assert written["pairs"] == {"z": 1, "a": 2}
     assert list(written["pairs"]) == ["z", "a"]
+    assert written["maybe_pairs"] == {"b": 1, "a": 2}
+    assert encode(everything(maybe_pairs=None))["maybe_pairs"] is None
     assert written["shape"] == {"kind": "group", "members": {"z": {"kind": "circle", "r": 2}, "a": {"kind": "group", "members": {}}}}
     assert written["size"] == "3 px"
     assert "default" not in written

@@ -8,36 +8,28 @@ one key, in file order. The same manifest always gives the same bytes.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
-from enum import Enum
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from flydsl_build.declare.argument_json import argument_to_json
-from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.errors import BuildError, Fault, did_you_mean
+from flydsl_build.codec import DecodeError, EnumMember, PlainValue, decode, encode, join
+from flydsl_build.declare.argument_types import ArgumentType, StructType, TensorType
+from flydsl_build.errors import BuildError, Fault
+from flydsl_build.jobs.launcher import EnumClass, Parameter, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from flydsl_build.declare.argument_types import ArgumentType
     from flydsl_build.targets.elf import AmdgpuCodeObject
 
 __all__ = [
-    "NO_DEFAULT",
     "SCHEMA",
     "Axis",
     "Bitcode",
     "CodeObject",
     "DeviceGlobal",
     "Distribution",
-    "EnumClass",
-    "EnumEntry",
-    "EnumMember",
     "HostEntry",
     "Kernel",
     "KernelArgument",
@@ -47,63 +39,31 @@ __all__ = [
     "Load",
     "Manifest",
     "ManifestError",
-    "NoDefault",
     "Outline",
-    "Parameter",
-    "ParameterKind",
-    "PlainValue",
     "Provenance",
     "Returns",
     "ReturnsForm",
-    "Role",
-    "Slot",
-    "SlotKind",
     "Source",
     "SpecializationEntry",
     "Unit",
-    "argument_from_json",
     "manifest_faults",
     "manifest_kernels",
     "read_manifest",
-    "slot_from_json",
 ]
 
 SCHEMA: Final = 1
 """Version of the manifest's form; a reader refuses newer ones."""
 
-PlainValue: TypeAlias = "bool | int | float | str | EnumMember | tuple[PlainValue, ...] | dict[str, PlainValue] | None"
-"""A constexpr value, a parameter of a factory, a default; an object with fields is a table of them."""
-
-_ENUM: Final = "$enum"
-"""The key of an object that stands for a member of an enum: `{"$enum": "pkg.modes:Mode.TRIPLE"}`. No field has such a name."""
-
-_FLOAT: Final = "$float"
-"""The key of an object that stands for a number which JSON has no form for, such as `{"$float": "-inf"}`. No field has such a name."""
-
-_NOT_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-
-_JSON: TypeAlias = "bool | int | float | str | list[_JSON] | dict[str, _JSON] | None"
-
-Role: TypeAlias = Literal["tensor", "pointer", "scalar", "struct", "stream", "constexpr", "type"]
-ParameterKind: TypeAlias = Literal["POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD"]
-SlotKind: TypeAlias = Literal["data", "layout", "scalar", "pointer", "stream"]
 Load: TypeAlias = Literal["import", "lazy"]
 LauncherKind: TypeAlias = Literal["launcher", "factory"]
 ReturnsForm: TypeAlias = Literal["tuple", "namedtuple", "dict", "object"]
 
-_T = TypeVar("_T")
-_Read: TypeAlias = Callable[["_JsonReader", object, str], Any]
-
-_MAX_DEPTH: Final = 32
 # What the run time passes in one call: FDR_MAX_ARGUMENTS and FDR_MAX_BLOCK of native/flydsl_runtime.h, whose block has 32 bytes of its own.
 _MAX_ARGUMENTS: Final = 512
 _MAX_PACKED: Final = 64 * 1024 - 32
 _PACKED_ALIGNMENT: Final = 16
-_SHOWN: Final = 60
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ABSOLUTE: Final = re.compile(r"(?:file://)?/[^/\s]+/|[A-Za-z]:[\\/]|\\\\")
-_MEMBER: Final = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^.]+)")
-_DIM: Final = re.compile(r"(\?|[A-Za-z_][A-Za-z0-9_]*)(?:%([1-9][0-9]*))?")
 
 
 class ManifestError(BuildError):
@@ -112,71 +72,29 @@ class ManifestError(BuildError):
     stage = "manifest"
 
 
-class NoDefault(Enum):
-    """The type of `NO_DEFAULT`: a parameter without a default, which is not the same as one whose default is None."""
-
-    NO_DEFAULT = "no default"
+def _is_relative_path(text: str) -> bool:
+    return bool(text) and not re.search(r"[\\:\0]", text) and all(part not in {"", ".", ".."} for part in text.split("/"))
 
 
-NO_DEFAULT: Final = NoDefault.NO_DEFAULT
+def _check_sha256(text: str, place: str = "") -> Iterator[tuple[str, object, str]]:
+    if not _SHA256.fullmatch(text):
+        yield place, text, "a SHA-256 digest in hexadecimal"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnumMember:
-    """A member of an enum; of flags together, the name is as in `READ|WRITE`.
-
-    Parameters
-    ----------
-    enum
-        Its class as `module:class`.
-    """
-
-    enum: str
-    name: str
-
-    def __repr__(self) -> str:
-        return f"{self.class_name}.{self.name}"
-
-    @property
-    def class_name(self) -> str:
-        """The name of the class alone."""
-        return re.split("[:.]", self.enum)[-1]
+def _check_path(text: str, place: str = "") -> Iterator[tuple[str, object, str]]:
+    if not _is_relative_path(text):
+        yield place, text, "a relative path with forward slashes"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnumEntry:
-    """A name in an enum.
-
-    Parameters
-    ----------
-    value
-        Absent where JSON has no form for it.
-    alias
-        The member that it is another name of; absent for members.
-    """
-
-    name: str
-    value: PlainValue | NoDefault = NO_DEFAULT
-    alias: str | None = None
+def _check_file_name(text: str) -> Iterator[tuple[str, object, str]]:
+    if "/" in text or not _is_relative_path(text):
+        yield "", text, "the name of a file beside the manifest"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnumClass:
-    """An enum of the source.
-
-    Parameters
-    ----------
-    bases
-        Names of `enum`, with the built-in type that it is mixed with before that.
-    doc
-        Its docstring.
-    members
-        In the order of definition.
-    """
-
-    bases: tuple[str, ...]
-    doc: str | None
-    members: tuple[EnumEntry, ...]
+def _check_digests(digests: dict[str, str]) -> Iterator[tuple[str, object, str]]:
+    for path, digest in digests.items():
+        yield from _check_path(path, " (key)")
+        yield from _check_sha256(digest, join(".", path)[1:])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,8 +125,8 @@ class Axis:
 class Library:
     """The launcher library beside the manifest: file name, digest, size in bytes."""
 
-    file: str = field(metadata={"check": "file name"})
-    sha256: str = field(metadata={"check": "sha256"})
+    file: str = field(metadata={"check": _check_file_name})
+    sha256: str = field(metadata={"check": _check_sha256})
     size: int
 
 
@@ -272,7 +190,7 @@ class CodeObject:
 
     offset: int
     size: int
-    sha256: str = field(metadata={"check": "sha256"})
+    sha256: str = field(metadata={"check": _check_sha256})
     e_flags: int
     kernels: tuple[Kernel, ...]
 
@@ -300,7 +218,7 @@ class Unit:
 
     name: str
     axes: dict[str, str]
-    bundle: str = field(metadata={"check": "file name"})
+    bundle: str = field(metadata={"check": _check_file_name})
     init: tuple[str, ...]
     globals: tuple[DeviceGlobal, ...]
     code_objects: dict[str, CodeObject]
@@ -324,62 +242,6 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parameter:
-    """One parameter of a launcher or factory.
-
-    Parameters
-    ----------
-    name, kind
-        As in `inspect.Parameter`.
-    annotation
-        Text of the annotation in the source, None for none.
-    role
-        What the parameter is to the launcher. A factory's parameters are `constexpr`, or `type` for FlyDSL types, which have the
-        names of their dtypes as values.
-    default
-        The default; None stands for `fx.Stream(None)` too.
-    """
-
-    name: str
-    kind: ParameterKind
-    annotation: str | None
-    role: Role
-    default: PlainValue | NoDefault = NO_DEFAULT
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slot:
-    """One value of the launcher library's binary interface, in the order of `slots`.
-
-    Parameters
-    ----------
-    argument
-        The parameter it comes from; None for the stream of a launcher without a stream parameter.
-    field
-        Path of the struct field it comes from, e.g. `a.b`.
-    kind
-        `data` (device pointer of a tensor), `layout` (its dynamic extents, then its dynamic strides, packed), `scalar`, `pointer` or
-        `stream`.
-    size, align
-        Of the storage, in bytes.
-    shape_dims, stride_dims
-        Of a layout: the dims whose extent or stride is in it, in order.
-    shape_bits, stride_bits
-        Of a layout: width of each extent and stride.
-    """
-
-    argument: str | None
-    field: str | None = None
-    kind: SlotKind
-    size: int
-    align: int
-    shape_dims: tuple[int, ...] | None = None
-    stride_dims: tuple[int, ...] | None = None
-    shape_bits: int | None = None
-    stride_bits: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class HostEntry:
     """The host function of one specialization for one target.
 
@@ -399,7 +261,7 @@ class HostEntry:
 class Source:
     """A place in the author's source; the file is relative to the project's source root."""
 
-    file: str = field(metadata={"check": "relative path"})
+    file: str = field(metadata={"check": _check_path})
     line: int
 
 
@@ -524,8 +386,8 @@ class Bitcode:
         Of the bitcode, relative to the project and to the `licenses` folder of the wheel's metadata.
     """
 
-    file: str = field(metadata={"check": "relative path"})
-    sha256: str = field(metadata={"check": "sha256"})
+    file: str = field(metadata={"check": _check_path})
+    sha256: str = field(metadata={"check": _check_sha256})
     size: int
     code_object_version: int | None
     targets: tuple[str, ...]
@@ -551,7 +413,7 @@ class Provenance:
     linker: str
     flydsl_build: str
     bitcode: tuple[Bitcode, ...]
-    sources: dict[str, str] = field(metadata={"check": "digests of relative paths"})
+    sources: dict[str, str] = field(metadata={"check": _check_digests})
     distributions: dict[str, str] = field(default_factory=dict)
     device_libraries: tuple[Bitcode, ...] = ()
 
@@ -581,7 +443,7 @@ class Manifest:
         See the classes.
     """
 
-    schema: int = SCHEMA
+    schema: int = field(default=SCHEMA, metadata={"always": True})
     module: str
     distribution: Distribution
     load: Load
@@ -594,7 +456,7 @@ class Manifest:
     launchers: tuple[LauncherEntry, ...]
     provenance: Provenance
 
-    def to_json(self) -> str:
+    def to_text(self) -> str:
         """Return the manifest's text: keys in the order of the schema, maps sorted, indented by one, ASCII, a newline at the end.
 
         Raises
@@ -603,17 +465,20 @@ class Manifest:
             The manifest contradicts itself, holds an absolute path, or a value that JSON has no form for.
         """
         where = f"manifest of {self.module}"
-        value = _Writer(where).record(self, "")
+        value = encode(self, sort=True)
         # The reader's own rules (paths, digests, dims) are checked by reading back what is about to be written.
-        reader = _JsonReader(where)
-        reader.record(Manifest, value, "")
-        faults = [*_path_faults(value, where), *reader.faults, *manifest_faults(self, where=where)]
+        wrong: tuple[Fault, ...] = ()
+        try:
+            decode(Manifest, value, where=where)
+        except DecodeError as error:
+            wrong = error.faults
+        faults = [*_path_faults(value, where), *wrong, *manifest_faults(self, where=where)]
         if faults:
             raise ManifestError(*faults)
         return json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str | bytes, *, where: str) -> Manifest:
+    def from_text(cls, text: str | bytes, *, where: str) -> Manifest:
         """Read a manifest.
 
         Parameters
@@ -637,10 +502,10 @@ class Manifest:
         if schema > SCHEMA:
             what = f"is {schema}, this version of flydsl-build reads manifests up to {SCHEMA}"
             raise ManifestError(Fault(where=f"{where}: schema", what=what, fix="use the flydsl-build that wrote it, or a newer one"))
-        reader = _JsonReader(where)
-        manifest = reader.record(cls, value, "")
-        if reader.faults:
-            raise ManifestError(*reader.faults)
+        try:
+            manifest: Manifest = decode(cls, value, where=where)
+        except DecodeError as error:
+            raise ManifestError(*error.faults) from None
         faults = manifest_faults(manifest, where=where)
         if faults:
             raise ManifestError(*faults)
@@ -662,7 +527,7 @@ class Outline:
     provenance: Provenance
 
     @classmethod
-    def from_json(cls, text: bytes, *, where: str) -> Outline | None:
+    def from_text(cls, text: bytes, *, where: str) -> Outline | None:
         """Read it from a manifest that this program has just written; the rest, which may be large, is not looked at.
 
         None for another file, which the author may have in a folder that is named like ours.
@@ -673,10 +538,10 @@ class Outline:
             return None
         if not isinstance(value, dict) or not value.keys() >= {"schema", "targets", "units", "provenance"}:
             return None
-        reader = _JsonReader(where)
-        provenance = reader.record(Provenance, value["provenance"], "provenance")
-        if reader.faults:
-            raise ManifestError(*reader.faults)
+        try:
+            provenance = decode(Provenance, value["provenance"], where=where, path="provenance")
+        except DecodeError as error:
+            raise ManifestError(*error.faults) from None
         return cls(targets=tuple(value["targets"]), bundles=tuple(unit["bundle"] for unit in value["units"]), provenance=provenance)
 
 
@@ -686,7 +551,7 @@ def read_manifest(path: Path) -> Manifest:
         data = path.read_bytes()
     except OSError as error:
         raise ManifestError(Fault(where=path.name, what=f"cannot be read: {error.strerror or error}")) from None
-    return Manifest.from_json(data, where=path.name)
+    return Manifest.from_text(data, where=path.name)
 
 
 def manifest_kernels(code_object: AmdgpuCodeObject) -> tuple[Kernel, ...]:
@@ -710,37 +575,6 @@ def manifest_kernels(code_object: AmdgpuCodeObject) -> tuple[Kernel, ...]:
         )
         for kernel in code_object.kernels
     )
-
-
-def argument_from_json(value: object, *, where: str) -> ArgumentType:
-    """Read an argument type in the manifest's spelling, with every check; the reader of `declare` trusts its input.
-
-    Parameters
-    ----------
-    value
-        The parsed JSON.
-    where
-        File and JSON path, for faults.
-
-    Raises
-    ------
-    ManifestError
-        It is no argument type.
-    """
-    reader = _JsonReader(where)
-    argument: ArgumentType = reader.argument(value, "")
-    if reader.faults:
-        raise ManifestError(*reader.faults)
-    return argument
-
-
-def slot_from_json(value: object, *, where: str) -> Slot:
-    """Read a slot in the manifest's spelling; raise `ManifestError` if it is none."""
-    reader = _JsonReader(where)
-    slot = reader.record(Slot, value, "")
-    if reader.faults:
-        raise ManifestError(*reader.faults)
-    return slot
 
 
 def manifest_faults(manifest: Manifest, *, where: str) -> list[Fault]:
@@ -789,8 +623,8 @@ class _Consistency:
                 if entry.alias is not None and entry.alias not in names:
                     self.fault(f"enums.{reference}", f'"{entry.name}" is another name of "{entry.alias}", which is not there')
         for member in _members_in(manifest):
-            one = known.get(member.enum)
-            names = set() if one is None else {entry.name for entry in one.members}
+            kind = known.get(member.enum)
+            names = set() if kind is None else {entry.name for entry in kind.members}
             if not all(part in names or part.isdecimal() for part in member.name.split("|")):
                 self.fault("enums", f"{member.enum} has no member {member.name}")
 
@@ -870,6 +704,13 @@ class _Consistency:
             for name, entry in by_unit.items():
                 self.entry(units.get(name), name, target, entry, f"{path}.entries.{target}")
 
+    def layouts(self, argument: ArgumentType, path: str) -> None:
+        if isinstance(argument, StructType):
+            for name, field_type in argument.fields:
+                self.layouts(field_type, join(f"{path}.fields", name))
+        elif isinstance(argument, TensorType) and len(argument.shape) != len(argument.strides):
+            self.fault(path, f"has {len(argument.shape)} extents and {len(argument.strides)} strides")
+
     def arguments(self, parameters: Sequence[Parameter], specialization: SpecializationEntry, path: str) -> None:
         passed = {parameter.name for parameter in parameters if parameter.role not in {"constexpr", "type"}}
         if set(specialization.arguments) != passed:
@@ -878,6 +719,8 @@ class _Consistency:
         for name in specialization.out or ():
             if name not in specialization.arguments:
                 self.fault(f"{path}.out", f'"{name}" is not an argument')
+        for name, argument in specialization.arguments.items():
+            self.layouts(argument, join(f"{path}.arguments", name))
         count = sum(map(_count_leaves, specialization.arguments.values()))
         if max(count, len(parameters)) > _MAX_ARGUMENTS:
             self.fault(f"{path}.arguments", f"a call passes {count} values by {len(parameters)} parameters, the run time {_MAX_ARGUMENTS}")
@@ -932,24 +775,19 @@ def _is_reference(text: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
 
 
-def _path_faults(value: _JSON, where: str) -> Iterator[Fault]:
+def _path_faults(value: object, where: str) -> Iterator[Fault]:
     """Find absolute paths: they name the machine that built the wheel and make two builds differ."""
-    stack: list[tuple[str, _JSON]] = [("", value)]
+    stack: list[tuple[str, object]] = [("", value)]
     while stack:
         path, item = stack.pop()
         # A docstring is the author's text; what it says about /opt/rocm does not come from this machine.
         if isinstance(item, str) and _ABSOLUTE.match(item) and not path.endswith(".doc"):
             yield Fault(where=f"{where}: {path}", what=f'holds the absolute path "{item}"', fix="make it relative to the project")
         elif isinstance(item, dict):
-            stack += [(_join(path, key), each) for key, each in item.items()]
+            stack += [(join(path, key), each) for key, each in item.items()]
             stack += [(f"{path} (key)", key) for key in item]
         elif isinstance(item, list):
             stack += [(f"{path}[{n}]", each) for n, each in enumerate(item)]
-
-
-def _join(path: str, key: str) -> str:
-    shown = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
-    return f"{path}.{shown}" if path else shown
 
 
 class _DuplicateKeyError(ValueError):
@@ -981,268 +819,3 @@ def _parse(text: str | bytes, where: str) -> object:
     except (ValueError, RecursionError) as error:
         # Numbers of thousands of digits, NaN, arrays nested without end.
         raise ManifestError(Fault(where=where, what=f"is not JSON that can be read: {error}")) from None
-
-
-class _Writer:
-    """Turn the dataclasses into JSON values; `where` is for faults."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-
-    def record(self, value: Any, path: str) -> dict[str, _JSON]:
-        found: dict[str, _JSON] = {}
-        for each in fields(value):
-            item = getattr(value, each.name)
-            # Absent and null differ only for fields that have a default: those are left out.
-            if item is each.default and each.name != "schema":
-                continue
-            found[each.name] = self.value(item, _join(path, each.name))
-        return found
-
-    def value(self, value: object, path: str) -> _JSON:
-        match value:
-            case None | bool() | int() | str():
-                return value
-            case float():
-                return value if math.isfinite(value) else {_FLOAT: str(value)}
-            case tuple() | list():
-                return [self.value(item, f"{path}[{n}]") for n, item in enumerate(value)]
-            case EnumMember():
-                return {_ENUM: f"{value.enum}.{value.name}"}
-            case dict():
-                return {key: self.value(value[key], _join(path, key)) for key in sorted(value)}
-            case TensorType() | PointerType() | ScalarType() | StreamType() | StructType():
-                return argument_to_json(value)
-            case _:
-                return self.record(value, path)
-
-
-class _JsonReader:
-    """Read the dataclasses from JSON values; record all faults and go on.
-
-    A method that records a fault returns None in place of the value: what was built of it is never handed out, because the caller
-    looks at `faults` first.
-    """
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.faults: list[Fault] = []
-
-    def fault(self, path: str, what: str, fix: str = "") -> None:
-        self.faults.append(Fault(where=f"{self.where}: {path}" if path else self.where, what=what, fix=fix))
-
-    def wrong(self, value: object, path: str, wanted: str) -> None:
-        self.fault(path, f"is {_shown(value)}, not {wanted}")
-
-    def text(self, value: object, path: str) -> Any:
-        if not isinstance(value, str):
-            return self.wrong(value, path, "text")
-        return value
-
-    def count(self, value: object, path: str) -> Any:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            return self.wrong(value, path, "a count")
-        return value
-
-    def plain(self, value: object, path: str, depth: int = 0) -> Any:
-        if isinstance(value, list) and depth < _MAX_DEPTH:
-            return tuple(self.plain(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(value))
-        if isinstance(value, dict) and value.keys() == {_FLOAT}:
-            return _NOT_FINITE.get(self.word(value[_FLOAT], _join(path, _FLOAT), tuple(_NOT_FINITE)))
-        if isinstance(value, dict) and value.keys() == {_ENUM}:
-            return self.member(value[_ENUM], _join(path, _ENUM))
-        if isinstance(value, dict) and depth < _MAX_DEPTH:
-            return {key: self.plain(item, _join(path, key), depth + 1) for key, item in value.items()}
-        if not isinstance(value, NoneType | bool | int | float | str):
-            return self.wrong(value, path, "a plain value")
-        return value
-
-    def member(self, value: object, path: str) -> Any:
-        match = _MEMBER.fullmatch(value) if isinstance(value, str) else None
-        return EnumMember(enum=match[1], name=match[2]) if match else self.wrong(value, path, "a module:class.name")
-
-    def items(self, value: object, path: str, read: _Read) -> Any:
-        if not isinstance(value, list):
-            return self.wrong(value, path, "an array")
-        return tuple(read(self, item, f"{path}[{n}]") for n, item in enumerate(value))
-
-    def mapping(self, value: object, path: str, read: _Read) -> Any:
-        if not isinstance(value, dict):
-            return self.wrong(value, path, "an object")
-        return {key: read(self, item, _join(path, key)) for key, item in value.items()}
-
-    def word(self, value: object, path: str, allowed: tuple[str, ...]) -> Any:
-        if not isinstance(value, str) or value not in allowed:
-            self.fault(path, f"is {_shown(value)}", did_you_mean(str(value), allowed))
-            return None
-        return value
-
-    def keys(self, value: dict[str, object], path: str, known: tuple[str, ...], optional: frozenset[str] = frozenset()) -> bool:
-        """Record unknown and missing keys; return whether the known ones are all there."""
-        for key in value:
-            if key not in known:
-                self.fault(_join(path, key), "is not a known key", did_you_mean(key, known))
-        missing = [key for key in known if key not in value and key not in optional]
-        for key in missing:
-            self.fault(_join(path, key), "is missing")
-        return not missing
-
-    def record(self, kind: type[_T], value: object, path: str) -> _T:
-        if not isinstance(value, dict):
-            return cast("_T", self.wrong(value, path, "an object"))
-        known = fields(kind)  # type: ignore[arg-type]  # every type of the table below is a dataclass
-        optional = frozenset(each.name for each in known if each.default is not MISSING)
-        if not self.keys(value, path, tuple(each.name for each in known), optional):
-            return cast("_T", None)
-        found = {}
-        for each in known:
-            if each.name in value:
-                place = _join(path, each.name)
-                found[each.name] = _READ[str(each.type)](self, value[each.name], place)
-                self.check(each.metadata.get("check"), found[each.name], place)
-        return kind(**found)
-
-    def check(self, rule: str | None, value: object, path: str) -> None:
-        for text, place in [(value, path)] if isinstance(value, str) else []:
-            if rule == "sha256" and not _SHA256.fullmatch(text):
-                self.wrong(text, place, "a SHA-256 digest in hexadecimal")
-            elif rule == "file name" and ("/" in text or not _is_relative_path(text)):
-                self.wrong(text, place, "the name of a file beside the manifest")
-            elif rule == "relative path" and not _is_relative_path(text):
-                self.wrong(text, place, "a relative path with forward slashes")
-        if rule == "digests of relative paths" and isinstance(value, dict):
-            for key, digest in value.items():
-                self.check("relative path", key, f"{path} (key)")
-                self.check("sha256", digest, _join(path, key))
-
-    def argument(self, value: object, path: str, depth: int = 0) -> Any:  # noqa: PLR0911 - one line a kind
-        if not isinstance(value, dict):
-            return self.wrong(value, path, "an argument type")
-        if depth > _MAX_DEPTH:
-            return self.fault(path, f"is nested more than {_MAX_DEPTH} deep")
-        kind = self.word(value.get("kind"), _join(path, "kind"), tuple(_ARGUMENT_KEYS))
-        if kind is None or not self.keys(value, path, ("kind", *_ARGUMENT_KEYS[kind])):
-            return None
-        match kind:
-            case "tensor":
-                shape, strides = (self.items(value[key], _join(path, key), _JsonReader.dim) for key in ("shape", "strides"))
-                if shape is not None and strides is not None and len(shape) != len(strides):
-                    return self.fault(path, f"has {len(shape)} extents and {len(strides)} strides")
-                alignment, stride_bits = (self.count(value[key], _join(path, key)) for key in ("align", "stride_bits"))
-                dtype = self.text(value["dtype"], _join(path, "dtype"))
-                return TensorType(dtype=dtype, shape=shape, strides=strides, alignment=alignment, stride_bits=stride_bits)
-            case "pointer":
-                dtype = self.text(value["dtype"], _join(path, "dtype"))
-                return PointerType(dtype=dtype, alignment=self.count(value["align"], _join(path, "align")))
-            case "scalar":
-                return ScalarType(dtype=self.text(value["dtype"], _join(path, "dtype")))
-            case "stream":
-                return StreamType()
-            case _:
-                members = value["fields"]
-                place = _join(path, "fields")
-                if not isinstance(members, dict):
-                    return self.wrong(members, place, "an object")
-                read = tuple((name, self.argument(item, _join(place, name), depth + 1)) for name, item in members.items())
-                return StructType(name=self.text(value["type"], _join(path, "type")), fields=read)
-
-    def dim(self, value: object, path: str) -> Any:
-        if isinstance(value, str):
-            match = _DIM.fullmatch(value)
-            divisor = int(match[2] or 1) if match else 0
-            if not match or divisor & (divisor - 1):
-                return self.wrong(value, path, "a dim: ?, a name, or one of them with % and a power of two")
-            return Dim(name=None if match[1] == "?" else match[1], divisor=divisor)
-        return Dim(size=self.count(value, path))
-
-
-_ARGUMENT_KEYS: Final = {
-    "tensor": ("dtype", "shape", "strides", "align", "stride_bits"),
-    "pointer": ("dtype", "align"),
-    "scalar": ("dtype",),
-    "stream": (),
-    "struct": ("type", "fields"),
-}
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-
-
-def _is_relative_path(text: str) -> bool:
-    return bool(text) and not re.search(r"[\\:\0]", text) and all(part not in {"", ".", ".."} for part in text.split("/"))
-
-
-def _optional(read: _Read) -> _Read:
-    return lambda reader, value, path: None if value is None else read(reader, value, path)
-
-
-def _items(read: _Read) -> _Read:
-    return lambda reader, value, path: reader.items(value, path, read)
-
-
-def _mapping(read: _Read) -> _Read:
-    return lambda reader, value, path: reader.mapping(value, path, read)
-
-
-def _record(kind: type) -> _Read:
-    return lambda reader, value, path: reader.record(kind, value, path)
-
-
-def _word(alias: object) -> _Read:
-    allowed = get_args(alias)
-    return lambda reader, value, path: reader.word(value, path, allowed)
-
-
-def _triple(reader: _JsonReader, value: object, path: str) -> Any:
-    if not isinstance(value, list) or len(value) != 3:
-        return reader.wrong(value, path, "three counts")
-    return reader.items(value, path, _JsonReader.count)
-
-
-# From the annotation of a field to its reader: explicit, because the aliases above are recursive and the table is short. A field of a
-# type that is not here fails in the first test that reads a manifest.
-_READ: Final[dict[str, _Read]] = {
-    "str": _JsonReader.text,
-    "str | None": _optional(_JsonReader.text),
-    "int": _JsonReader.count,
-    "int | None": _optional(_JsonReader.count),
-    "tuple[int, ...]": _items(_JsonReader.count),
-    "tuple[int, ...] | None": _optional(_items(_JsonReader.count)),
-    "tuple[int, int, int] | None": _optional(_triple),
-    "tuple[str, ...]": _items(_JsonReader.text),
-    "tuple[str, ...] | None": _optional(_items(_JsonReader.text)),
-    "dict[str, str]": _mapping(_JsonReader.text),
-    "PlainValue | NoDefault": _JsonReader.plain,
-    "dict[str, PlainValue]": _mapping(_JsonReader.plain),
-    "dict[str, dict[str, PlainValue]] | None": _optional(_mapping(_mapping(_JsonReader.plain))),
-    "dict[str, ArgumentType]": _mapping(_JsonReader.argument),
-    "Load": _word(Load),
-    "LauncherKind": _word(LauncherKind),
-    "ReturnsForm": _word(ReturnsForm),
-    "ParameterKind": _word(ParameterKind),
-    "Role": _word(Role),
-    "SlotKind": _word(SlotKind),
-    "Distribution": _record(Distribution),
-    "Library": _record(Library),
-    "Provenance": _record(Provenance),
-    "Source | None": _optional(_record(Source)),
-    "Returns | None": _optional(_record(Returns)),
-    "dict[str, Axis]": _mapping(_record(Axis)),
-    "dict[str, CodeObject]": _mapping(_record(CodeObject)),
-    "dict[str, EnumClass] | None": _optional(_mapping(_record(EnumClass))),
-    "dict[str, tuple[Parameter, ...]] | None": _optional(_mapping(_items(_record(Parameter)))),
-    "dict[str, dict[str, HostEntry]]": _mapping(_mapping(_record(HostEntry))),
-    "tuple[Bitcode, ...]": _items(_record(Bitcode)),
-    "tuple[DeviceGlobal, ...]": _items(_record(DeviceGlobal)),
-    "tuple[EnumEntry, ...]": _items(_record(EnumEntry)),
-    "tuple[Kernel, ...]": _items(_record(Kernel)),
-    "tuple[KernelArgument, ...]": _items(_record(KernelArgument)),
-    "tuple[LauncherEntry, ...]": _items(_record(LauncherEntry)),
-    "tuple[Parameter, ...]": _items(_record(Parameter)),
-    "tuple[Parameter, ...] | None": _optional(_items(_record(Parameter))),
-    "tuple[Slot, ...]": _items(_record(Slot)),
-    "tuple[SpecializationEntry, ...]": _items(_record(SpecializationEntry)),
-    "tuple[Unit, ...]": _items(_record(Unit)),
-}

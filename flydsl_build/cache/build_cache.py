@@ -22,6 +22,7 @@ from flydsl_build import __version__
 from flydsl_build.cache.dependencies import Fingerprints, digest_of_file, digest_of_record
 from flydsl_build.cache.folder import CacheFolder, Lock, default_folder
 from flydsl_build.cache.remote import RemoteCache, require_fsspec
+from flydsl_build.codec import encode
 from flydsl_build.jobs.environment import worker_environment
 from flydsl_build.jobs.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
 
@@ -260,8 +261,7 @@ def _request_of(job: Job) -> dict[str, Any]:
     """Return the job without what does not show in its result: places, and targets other than its own."""
     specializations = []
     for one in job.specializations:
-        data = one.to_json()
-        del data["where"], data["targets"]
+        data = {name: value for name, value in encode(one).items() if name not in {"where", "targets"}}
         specializations.append({**data, "options": one.options.for_target(job.target).to_json()})
     return {
         "module": job.module,

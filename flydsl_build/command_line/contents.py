@@ -92,7 +92,7 @@ class Contents:
     def modules(self) -> list[BuiltModule]:
         """Return every declared module; that there is none is a fault."""
         found = [
-            BuiltModule(manifest=Manifest.from_json(self.read(name), where=name), path=name) for name in self.sizes if is_manifest(name)
+            BuiltModule(manifest=Manifest.from_text(self.read(name), where=name), path=name) for name in self.sizes if is_manifest(name)
         ]
         if not found and self.bundles():
             raise BuildError(

@@ -15,9 +15,10 @@ from flydsl_build.errors import BuildError, Fault, did_you_mean
 if TYPE_CHECKING:
     import argparse
 
-    from flydsl_build.bundle.manifest import CodeObject, LauncherEntry, Manifest, Slot, SpecializationEntry, Unit
+    from flydsl_build.bundle.manifest import CodeObject, LauncherEntry, Manifest, SpecializationEntry, Unit
     from flydsl_build.command_line.arguments import Subparsers
     from flydsl_build.command_line.contents import BuiltModule, Contents
+    from flydsl_build.jobs.launcher import Slot
     from flydsl_build.targets.elf import AmdgpuCodeObject
 
 __all__ = ["add"]
@@ -95,7 +96,7 @@ def _describe(module: BuiltModule, contents: Contents) -> dict[str, Any]:
     from flydsl_build.targets.elf import describe_e_flags
 
     manifest = module.manifest
-    data: dict[str, Any] = json.loads(manifest.to_json())
+    data: dict[str, Any] = json.loads(manifest.to_text())
     for launcher, described in zip(manifest.launchers, data["launchers"], strict=True):
         for one, entry in zip(launcher.specializations, described["specializations"], strict=True):
             entry["arguments"] = {name: format_argument(argument) for name, argument in one.arguments.items()}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..codec import EnumMember, PlainValue
 from .keys import BOOLEAN, INTEGER, NUMBER, PLAIN, STRING, STRING_OR_STRINGS, STRINGS, TomlType, nested, toml_key
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ __all__ = [
     "from_enum_reference",
 ]
 
-PlainValue = bool | int | float | str | tuple["PlainValue", ...] | dict[str, "PlainValue"]
-"""A value for a factory parameter or constexpr: what TOML and JSON can both say. TOML lists inside become tuples, and a table, whose
-keys are sorted, stands for an object with these fields. That of `from_enum_reference` stands for a member of an enum, which the function
-of `kernels-from` gave."""
-
 _ENUM = "$enum"
 
 
@@ -46,6 +42,8 @@ def from_enum_reference(reference: str) -> dict[str, PlainValue]:
 
 def enum_reference(value: object) -> str | None:
     """Return the `module:class.name` of a table that stands for a member of an enum; None for any other value."""
+    if isinstance(value, EnumMember):
+        return f"{value.enum}.{value.name}"
     found = value[_ENUM] if isinstance(value, Mapping) and value.keys() == {_ENUM} else None
     return found if isinstance(found, str) and _MEMBER.fullmatch(found) else None
 

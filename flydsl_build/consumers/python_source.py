@@ -7,12 +7,13 @@ import keyword
 import math
 from typing import TYPE_CHECKING
 
-from flydsl_build.bundle.manifest import NO_DEFAULT, EnumMember
+from flydsl_build.codec import NO_DEFAULT, EnumMember
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from flydsl_build.bundle.manifest import Parameter, PlainValue
+    from flydsl_build.codec import PlainValue
+    from flydsl_build.jobs.launcher import Parameter
 
 __all__ = ["docstring", "is_name", "literal", "signature"]
 

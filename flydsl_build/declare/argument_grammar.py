@@ -31,7 +31,7 @@ from ..errors import ConfigError, Fault
 from .argument_types import ArgumentType, Dim, PointerType, ScalarType, StreamType, StructType, TensorType
 from .dtypes import DTYPES, SCALAR_DTYPES, dtype_hint, element_bytes
 
-__all__ = ["default_strides", "format_argument", "parse_argument", "parse_dim"]
+__all__ = ["default_strides", "format_argument", "parse_argument"]
 
 _MAX_I32 = 2**31 - 1
 _MAX_I64 = 2**63 - 1
@@ -86,23 +86,6 @@ def parse_argument(text: str, *, where: str, written: str = "") -> ArgumentType:
         if written and written != text:
             detail += f'\nfrom "{written}"'
         raise ConfigError(Fault(where=where, what=error.what, fix=error.fix, detail=detail)) from None
-
-
-def parse_dim(text: str) -> Dim:
-    """Return the dim of its spelling in a manifest: `?`, `?%8`, `M`, `M%8`, or an integer.
-
-    Raises
-    ------
-    ValueError
-        If it is none of these.
-    """
-    try:
-        parser = _Parser(text)
-        dim = parser.dim("a dim", 0, _MAX_I64)
-        parser.end()
-    except _GrammarError as error:
-        raise ValueError(error.what) from None
-    return dim
 
 
 # A package has few distinct argument types, and thousands of specializations with them.

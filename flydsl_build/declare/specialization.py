@@ -4,15 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-from ..config.tables import CompileOptions, PlainValue
-from .argument_json import argument_from_json, argument_to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .argument_types import ArgumentType
+from ..codec import PlainValue
+from ..config.tables import CompileOptions
+from .argument_types import ArgumentType
 
 __all__ = ["Specialization"]
 
@@ -76,53 +71,3 @@ class Specialization:
     def title(self) -> str:
         """The launcher's name for messages."""
         return self.attribute if self.element is None else f"{self.attribute}.{self.element}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON; `from_json` reads it back."""
-        return {
-            "name": self.name,
-            "module": self.module,
-            "attribute": self.attribute,
-            "where": self.where,
-            "params": None if self.params is None else dict(self.params),
-            "element": self.element,
-            "returns": list(self.returns),
-            "inner": dict(self.inner),
-            "out": None if self.out is None else list(self.out),
-            "constexpr": dict(self.constexpr),
-            "args": {name: argument_to_json(argument) for name, argument in self.args},
-            "targets": list(self.targets),
-            "options": self.options.to_json(),
-            "axes": dict(self.axes),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Specialization:
-        """Return the specialization that `to_json` gave as `data`."""
-        return cls(
-            name=data["name"],
-            module=data["module"],
-            attribute=data["attribute"],
-            where=data["where"],
-            params=None if data["params"] is None else _pairs(data["params"]),
-            element=data["element"],
-            returns=tuple(data["returns"]),
-            inner=tuple(data["inner"].items()),
-            out=None if data["out"] is None else tuple(data["out"]),
-            constexpr=_pairs(data["constexpr"]),
-            args=tuple((name, argument_from_json(argument)) for name, argument in data["args"].items()),
-            targets=tuple(data["targets"]),
-            options=CompileOptions.from_json(data["options"]),
-            axes=tuple(data["axes"].items()),
-        )
-
-
-def _pairs(data: Mapping[str, Any]) -> tuple[tuple[str, PlainValue], ...]:
-    return tuple((name, _plain(value)) for name, value in data.items())
-
-
-def _plain(value: Any) -> PlainValue:
-    # JSON has lists where TOML values hold tuples.
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return tuple(_plain(item) for item in value) if isinstance(value, list | tuple) else value

@@ -18,6 +18,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.codec import encode
 from flydsl_build.engine.job_inputs import pack_inputs
 from flydsl_build.engine.remote_job import FIX, differences, run_job, versions
 from flydsl_build.errors import CompileError, ConfigError, Fault
@@ -218,7 +219,7 @@ class DaskExecutor:
         project = Path(self._settings.project).resolve()
         variables = dict(self._variables)
         request = {
-            "job": job.to_json(),
+            "job": encode(job),
             "project": self._settings.project,
             "package_roots": [str(Path(root).resolve().relative_to(project)) for root in self._settings.package_roots],
             "timeout": self._timeout,

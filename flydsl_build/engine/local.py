@@ -20,10 +20,11 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from flydsl_build.codec import encode
 from flydsl_build.engine.memory import available_memory, peak_memory, resident_memory
 from flydsl_build.errors import CompileError, Fault
 from flydsl_build.jobs.environment import expand_placeholders, worker_environment
@@ -243,7 +244,7 @@ class _Worker:
         )
         self.buffer = b""
         env = [(name, expand_placeholders(text, job.target, dict(job.axes))) for name, text in job.environment]
-        data = {**asdict(settings), "target": job.target, "env": env}
+        data = encode(replace(settings, target=job.target, env=tuple(env)))
         self._send(data)
 
     def _send(self, data: dict[str, Any]) -> None:
@@ -256,7 +257,7 @@ class _Worker:
     def run(self, job: Job, observer: JobObserver | None, memory: _Memory) -> dict[str, Any] | Fault:
         """Return what the worker answers, `result` and `dependencies`, or the fault that it ended with."""
         self._log_start = os.fstat(self.log.fileno()).st_size if self.startup is not None else 0
-        self._send(job.to_json())
+        self._send(encode(job))
         deadline = time.monotonic() + self.timeout
         current = ""
         while True:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
 from flydsl_build.cache.build_cache import flydsl_digest, own_digest
+from flydsl_build.codec import decode
 from flydsl_build.engine.job_inputs import BITCODE, PROJECT, unpack_inputs
 from flydsl_build.engine.local import run_alone
 from flydsl_build.errors import BuildError, Fault
@@ -89,7 +90,7 @@ def run_job(inputs: bytes, request: str) -> bytes:
 def _run(inputs: bytes, request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     refused = differences(request["versions"], describe(request["lld"], request["rocm_path"]))
     if refused:
-        job = Job.from_json(request["job"])
+        job = decode(Job, request["job"], where="job")
         return {"ends": [asdict(Fault(where=job.label, what=f"a worker of the cluster was refused: {refused}", fix=FIX))]}, {}
     unpack_inputs(inputs, folder)
     project = folder / PROJECT
@@ -100,7 +101,7 @@ def _run(inputs: bytes, request: dict[str, Any], folder: Path) -> tuple[dict[str
     toolkit, _ = make_toolkit(
         work / "toolkit", lld=_if_there(request["lld"]), rocm_path=_if_there(request["rocm_path"]), bitcode=folder / BITCODE
     )
-    job = replace(Job.from_json(request["job"]), output=str(work / "output"), project=str(project))
+    job = replace(decode(Job, request["job"], where="job"), output=str(work / "output"), project=str(project))
     settings = WorkerSettings(
         target=job.target,
         package_roots=tuple(str(project / root) for root in request["package_roots"]),
@@ -111,7 +112,7 @@ def _run(inputs: bytes, request: dict[str, Any], folder: Path) -> tuple[dict[str
     environ = {name: value for name, value in environ.items() if value is not None}
     with _ended_when_cancelled() as watch:
         outcome = run_alone(job, timeout=request["timeout"], settings=settings, environ=environ, watch=watch)
-    names = files_of(outcome.result) if outcome.result is not None and not outcome.result["faults"] else ()
+    names = files_of(outcome.result) if outcome.result is not None and not outcome.result.get("faults") else ()
     files = {name: Path(job.output, name).read_bytes() for name in names}
     # Faults show places as a build over there would.
     text = json.dumps({"outcome": asdict(outcome)})

@@ -200,7 +200,7 @@ class _Run:
     def _finish(self, index: int, outcome: Outcome) -> None:
         job = self.jobs[index]
         if outcome.result is not None:
-            faults = tuple(Fault(**fault) for fault in outcome.result["faults"])
+            faults = tuple(Fault(**fault) for fault in outcome.result.get("faults", ()))
             if faults:
                 self.faults[index] = faults
             else:

@@ -20,10 +20,11 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+from flydsl_build.codec import decode, encode
 from flydsl_build.frontends.dependency_tracker import Recorder
 from flydsl_build.frontends.flydsl.torch_stand_in import install_torch_stand_in
 from flydsl_build.jobs.environment import put_on_path
-from flydsl_build.jobs.job import Job, Toolkit, WorkerSettings
+from flydsl_build.jobs.job import Job, WorkerSettings
 from flydsl_build.targets.processors import parse_target
 
 __all__ = ["main"]
@@ -82,11 +83,7 @@ def main() -> int:
         channel.write(json.dumps({"event": event, **data}) + "\n")
         channel.flush()
 
-    first = json.loads(requests.readline())
-    first["toolkit"] = Toolkit(**{**first["toolkit"], "trace": tuple(first["toolkit"]["trace"])})
-    first["package_roots"] = tuple(first["package_roots"])
-    first["env"] = tuple((name, value) for name, value in first["env"])
-    settings = WorkerSettings(**first)
+    settings = decode(WorkerSettings, json.loads(requests.readline()), where="settings")
     _set_environment(settings)
     recorder = Recorder(
         project=settings.project,
@@ -108,13 +105,13 @@ def main() -> int:
         return 1
     send("ready")
     for line in requests:
-        job = Job.from_json(json.loads(line))
+        job = decode(Job, json.loads(line), where="job")
         try:
             result = compile_module(job, settings, lambda name: send("start", specialization=name))
         except Exception:  # noqa: BLE001 - told to the parent process, which shows it
             send("bug", text=traceback.format_exc())
             return 1
-        send("done", result=result.to_json(), dependencies=recorder.dependencies(job.module, environ))
+        send("done", result=encode(result), dependencies=recorder.dependencies(job.module, environ))
     return 0
 
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
+from flydsl_build.codec import PlainValue
 from flydsl_build.config.tables import ExternTable
+from flydsl_build.declare.argument_types import ArgumentType
 from flydsl_build.declare.specialization import Specialization
 from flydsl_build.errors import Fault
+from flydsl_build.jobs.launcher import EnumClass, Parameter, Slot
 
 __all__ = [
     "BitcodeUse",
@@ -16,7 +18,6 @@ __all__ = [
     "Job",
     "JobResult",
     "Linker",
-    "ParameterInfo",
     "SpecializationBuild",
     "Toolkit",
     "WorkerSettings",
@@ -123,67 +124,6 @@ class Job:
         """What a worker process is bound to: modules compute constants from these when they are imported."""
         return self.target, self.axes if self.environment else ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the job as JSON values."""
-        return {
-            "module": self.module,
-            "target": self.target,
-            "output": self.output,
-            "specializations": [one.to_json() for one in self.specializations],
-            "axes": self.axes,
-            "project": self.project,
-            "externs": [asdict(one) for one in self.externs],
-            "environment": self.environment,
-            "dump_ir": self.dump_ir,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Job:
-        """Read what `to_json` wrote."""
-        return cls(
-            **{
-                **data,
-                "specializations": tuple(Specialization.from_json(one) for one in data["specializations"]),
-                "axes": _pairs(data["axes"]),
-                "externs": tuple(_extern_table(one) for one in data["externs"]),
-                "environment": _pairs(data["environment"]),
-            }
-        )
-
-
-def _extern_table(data: dict[str, Any]) -> ExternTable:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-    return ExternTable(**values)
-
-
-def _bitcode_use(data: dict[str, Any]) -> BitcodeUse:
-    return BitcodeUse(**{**data, "externs": tuple(data["externs"])})
-
-
-def _pairs(items: list[list[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, value) for name, value in items)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParameterInfo:
-    """One parameter of a launcher or factory, as its signature shows it.
-
-    Parameters
-    ----------
-    default
-        The default's JSON form; None where there is none.
-    opaque
-        Whether the default has no JSON form: what is given cannot be compared with it, but it can be left out.
-    """
-
-    name: str
-    kind: str
-    annotation: str
-    role: str
-    has_default: bool = False
-    default: Any = None
-    opaque: bool = False
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BitcodeUse:
@@ -253,9 +193,9 @@ class SpecializationBuild:
     launcher_doc
         Docstring of the launcher that the factory returned; None if there is no factory.
     arguments
-        The manifest's description of each run-time argument, by parameter name.
+        The run-time arguments, by parameter name.
     slots
-        The manifest's description of the entry's slots.
+        The binary interface of the entry.
     group
         The code object of the job that has the kernels.
     axes
@@ -272,17 +212,17 @@ class SpecializationBuild:
     launcher: str
     group: str
     axes: tuple[str, ...]
-    parameters: tuple[ParameterInfo, ...]
-    factory_parameters: tuple[ParameterInfo, ...]
-    params: dict[str, Any]
+    parameters: tuple[Parameter, ...]
+    factory_parameters: tuple[Parameter, ...]
+    params: dict[str, PlainValue]
     form: str | None
-    values: dict[str, Any]
-    classes: dict[str, tuple[ParameterInfo, ...]]
+    values: dict[str, PlainValue]
+    classes: dict[str, tuple[Parameter, ...]]
     doc: str | None
     launcher_doc: str | None
-    constexpr: dict[str, Any]
-    arguments: dict[str, Any]
-    slots: tuple[dict[str, Any], ...]
+    constexpr: dict[str, PlainValue]
+    arguments: dict[str, ArgumentType]
+    slots: tuple[Slot, ...]
     entry: str
     host_object: str
     kernels: tuple[str, ...]
@@ -299,7 +239,7 @@ class JobResult:
     Parameters
     ----------
     enums
-        By `module:class`, the enums whose members are among the values: `bases`, `doc`, and `members` with `name`, and `value` or `alias`.
+        By `module:class`, the enums whose members are among the values.
     """
 
     module: str
@@ -317,56 +257,4 @@ class JobResult:
     seconds: float
     warnings: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = field(default=())
-    enums: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> JobResult:
-        """Read what `to_json` wrote."""
-
-        def parameters(items: list[dict[str, Any]]) -> tuple[ParameterInfo, ...]:
-            return tuple(ParameterInfo(**item) for item in items)
-
-        specializations = tuple(
-            SpecializationBuild(
-                **{
-                    **one,
-                    "parameters": parameters(one["parameters"]),
-                    "factory_parameters": parameters(one["factory_parameters"]),
-                    "classes": {name: parameters(fields) for name, fields in one["classes"].items()},
-                    "axes": tuple(one["axes"]),
-                    "slots": tuple(one["slots"]),
-                    "kernels": tuple(one["kernels"]),
-                    "kernel_arguments": {name: tuple(sizes) for name, sizes in one["kernel_arguments"].items()},
-                }
-            )
-            for one in data["specializations"]
-        )
-        code_objects = tuple(
-            CodeObjectBuild(
-                **{
-                    **one,
-                    "kernels": tuple(one["kernels"]),
-                    "axes": _pairs(one["axes"]),
-                    "init": tuple(one["init"]),
-                    "globals": tuple(one["globals"]),
-                    "bitcode": tuple(_bitcode_use(use) for use in one["bitcode"]),
-                    "device_libraries": tuple(_bitcode_use(use) for use in one["device_libraries"]),
-                }
-            )
-            for one in data["code_objects"]
-        )
-        return cls(
-            **{
-                **data,
-                "axes": _pairs(data["axes"]),
-                "public_names": tuple(data["public_names"]),
-                "specializations": specializations,
-                "code_objects": code_objects,
-                "warnings": tuple(data["warnings"]),
-                "faults": tuple(Fault(**fault) for fault in data["faults"]),
-            }
-        )
+    enums: dict[str, EnumClass] = field(default_factory=dict)

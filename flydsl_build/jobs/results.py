@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.codec import decode
 from flydsl_build.jobs.job import JobResult
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class StoredResult:
 
     def load(self) -> JobResult:
         """Read the description; the code stays in files."""
-        return JobResult.from_json(self.raw())
+        result: JobResult = decode(JobResult, self.raw(), where=str(self.file))
+        return result
 
     def raw(self) -> dict[str, Any]:
         """Read the description as it is in JSON."""
@@ -80,8 +82,8 @@ def pack_result(result: dict[str, Any]) -> bytes:
 def facts_of(result: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return what is asked of every result, as JSON values: a cache keeps it apart from the description."""
     return {
-        "init": list(dict.fromkeys(init for built in result["code_objects"] for init in built["init"])),
-        "warnings": list(result["warnings"]),
+        "init": list(dict.fromkeys(init for built in result["code_objects"] for init in built.get("init", ()))),
+        "warnings": list(result.get("warnings", ())),
     }
 
 

@@ -62,7 +62,7 @@ def finish_wheel(wheel: Path, folder: Path, form: WheelForm, *, project: Path, e
     members: dict[str, str | bytes] = dict(read_members(wheel))
     with zipfile.ZipFile(wheel) as archive:
         (old,) = {name.partition("/")[0] for name in members if name.partition("/")[0].endswith(".dist-info")}
-        read = (Outline.from_json(archive.read(name), where=name) for name in sorted(members) if is_manifest(name))
+        read = (Outline.from_text(archive.read(name), where=name) for name in sorted(members) if is_manifest(name))
         outlines = [outline for outline in read if outline is not None]
         text = archive.read(f"{old}/METADATA").decode()
         tags = Headers(archive.read(f"{old}/WHEEL").decode())

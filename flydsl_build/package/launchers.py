@@ -4,31 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from flydsl_build.bundle.manifest import (
-    NO_DEFAULT,
-    EnumClass,
-    EnumEntry,
-    EnumMember,
-    HostEntry,
-    LauncherEntry,
-    Parameter,
-    Returns,
-    Source,
-    SpecializationEntry,
-    slot_from_json,
-)
-from flydsl_build.config.tables import enum_reference
-from flydsl_build.declare.argument_json import argument_from_json
+from flydsl_build.bundle.manifest import HostEntry, LauncherEntry, Returns, Source, SpecializationEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from flydsl_build.bundle.manifest import PlainValue, Unit
+    from flydsl_build.bundle.manifest import Unit
+    from flydsl_build.codec import PlainValue
     from flydsl_build.declare.specialization import Specialization
     from flydsl_build.errors import FaultCollector
-    from flydsl_build.jobs.job import JobResult, ParameterInfo, SpecializationBuild
+    from flydsl_build.jobs.job import JobResult, SpecializationBuild
+    from flydsl_build.jobs.launcher import EnumClass, Parameter
 
 __all__ = ["launcher_entries", "value_classes", "value_enums"]
 
@@ -91,11 +79,7 @@ def value_enums(results: Sequence[JobResult], faults: FaultCollector) -> dict[st
     """Return the enums that values are members of, by `module:class`; record those that are not the same for all targets."""
     found: dict[str, EnumClass] = {}
     for result in results:
-        for name, one in result.enums.items():
-            entries = (
-                EnumEntry(**{**entry, **({"value": _tuples(entry["value"])} if "value" in entry else {})}) for entry in one["members"]
-            )
-            mine = EnumClass(bases=tuple(one["bases"]), doc=one["doc"], members=tuple(entries))
+        for name, mine in result.enums.items():
             if repr(found.setdefault(name, mine)) != repr(mine):
                 where = f"{result.module}, {result.target}"
                 faults.add(where, f"the enum {name} has other members than for another target", "give it the same members on every target")
@@ -162,27 +146,12 @@ def _check_targets_agree(member: _Member, faults: FaultCollector) -> None:
 # --- parameters --------------------------------------------------------------------------------------------------------
 
 
-def _parameter(info: ParameterInfo) -> Parameter:
-    return Parameter(
-        name=info.name,
-        kind=info.kind,  # type: ignore[arg-type]  # inspect's names of the kinds are the manifest's
-        annotation=info.annotation or None,
-        role=info.role,  # type: ignore[arg-type]  # `module_compiler` gives the manifest's roles
-        default=_tuples(info.default) if info.has_default else NO_DEFAULT,
-    )
+def _parameter(one: Parameter) -> Parameter:
+    """Return a parameter as the manifest has it: a default of which nothing is known is None there."""
+    return replace(one, opaque=False)
 
 
-def _tuples(value: Any) -> Any:
-    reference = enum_reference(value)
-    if reference is not None:
-        kind, _, name = reference.rpartition(".")
-        return EnumMember(enum=kind, name=name)
-    if isinstance(value, dict):
-        return {name: _tuples(one) for name, one in value.items()}
-    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
-
-
-def _factory_parameters(members: list[_Member], faults: FaultCollector) -> tuple[ParameterInfo, ...]:
+def _factory_parameters(members: list[_Member], faults: FaultCollector) -> tuple[Parameter, ...]:
     """Return the factory's parameters. A default that is not the same for every target counts as one that cannot be compared."""
     found = members[0].first.factory_parameters
     for member in members:
@@ -202,20 +171,20 @@ def _factory_parameters(members: list[_Member], faults: FaultCollector) -> tuple
     return found
 
 
-def _completed(params: dict[str, Any], parameters: tuple[ParameterInfo, ...]) -> dict[str, PlainValue]:
+def _completed(params: dict[str, PlainValue], parameters: tuple[Parameter, ...]) -> dict[str, PlainValue]:
     """Return what the factory was called with, with its defaults that can be compared, in the order of its signature."""
-    given: dict[str, PlainValue] = {name: _tuples(value) for name, value in params.items()}
+    given: dict[str, PlainValue] = dict(params)
     found = {}
     for one in parameters:
         if one.name in given:
             found[one.name] = given[one.name]
         elif one.has_default and not one.opaque:
-            found[one.name] = _tuples(one.default)
+            found[one.name] = cast("PlainValue", one.default)
     # What goes into `**parameters`.
     return {**found, **given}
 
 
-def _shape(parameters: tuple[ParameterInfo, ...]) -> list[tuple[Any, ...]]:
+def _shape(parameters: tuple[Parameter, ...]) -> list[tuple[Any, ...]]:
     """Return what of the parameters makes a signature. What an argument without an annotation is, differs between specializations."""
     return [
         (one.name, one.kind, one.has_default, repr(one.default), one.role if one.role in {"constexpr", "type"} else "")
@@ -280,16 +249,16 @@ def _specialization(
     specialization, first = member.specialization, member.first
     return SpecializationEntry(
         name=specialization.name,
-        constexpr={name: _tuples(value) for name, value in first.constexpr.items()},
+        constexpr=first.constexpr,
         params=params,
         element=specialization.element,
-        values={target: _tuples(builds[0].values) for target, builds in member.per_target.items()} if first.values else None,
+        values={target: builds[0].values for target, builds in member.per_target.items()} if first.values else None,
         doc=first.launcher_doc,
         parameters=parameters,
         out=specialization.out,
         targets=tuple(member.per_target),
-        arguments={name: argument_from_json(one) for name, one in first.arguments.items()},
-        slots=tuple(slot_from_json(slot, where=specialization.where) for slot in first.slots),
+        arguments=first.arguments,
+        slots=first.slots,
         entries={
             target: {one.group: _entry(one, units[one.group], target) for one in builds} for target, builds in member.per_target.items()
         },
@@ -302,7 +271,11 @@ def _flat(options: dict[str, Any], place: str = "") -> dict[str, Any]:
     """Join nested keys with dots: `gfx942.waves-per-eu`, `llvm-options.amdgpu-early-inline-all`."""
     found: dict[str, Any] = {}
     for name, value in options.items():
-        found.update(_flat(value, f"{place}{name}.") if isinstance(value, dict) else {f"{place}{name}": _tuples(value)})
+        found.update(
+            _flat(value, f"{place}{name}.")
+            if isinstance(value, dict)
+            else {f"{place}{name}": tuple(value) if isinstance(value, list) else value}
+        )
     return found
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.bundle.verify import verify_package
+from flydsl_build.codec import encode
 from flydsl_build.errors import VerifyError
 from flydsl_build.package.assemble import AssembledModule, assemble_module
 from flydsl_build.package.source_files import license_files
@@ -95,7 +96,7 @@ class ModuleKeeper:
         return [
             *self._common,
             [result.digest for result in results],
-            [one.to_json() for one in specializations],
+            [encode(one) for one in specializations],
             [placement.module, str(placement.source), str(placement.anchor), str(placement.folder), placement.stem],
         ]
 

@@ -111,7 +111,7 @@ def test_live_display(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def manifest(second_wheel: Path) -> Manifest:
     name = "space/_flydsl_halve/halve.json"
-    return Manifest.from_json(members(second_wheel)[name], where=name)
+    return Manifest.from_text(members(second_wheel)[name], where=name)
 
 
 def changed(manifest: Manifest, target: str, **values: Any) -> Manifest:
@@ -172,15 +172,15 @@ def test_warnings(manifest: Manifest) -> None:
 
 
 def test_a_launcher_that_launches_nothing(manifest: Manifest) -> None:
-    raw = json.loads(manifest.to_json())
+    raw = json.loads(manifest.to_text())
     raw["launchers"][0]["specializations"][0]["entries"]["gfx1100"]["main"]["kernels"] = []
-    empty = Manifest.from_json(json.dumps(raw), where="x")
+    empty = Manifest.from_text(json.dumps(raw), where="x")
     assert list(empty_launchers(empty)) == ["space.halve:halve, gfx1100: the launcher launches no kernel, so a call does nothing"]
 
 
 def test_a_target_of_a_newer_version(manifest: Manifest) -> None:
-    text = json.dumps(json.loads(manifest.to_json())).replace("gfx1100", "gfx1999")
-    newer = Manifest.from_json(text, where="x")
+    text = json.dumps(json.loads(manifest.to_text())).replace("gfx1100", "gfx1999")
+    newer = Manifest.from_text(text, where="x")
     assert [row.occupancy for row in kernel_rows([newer])] == [8, None]
     bare = [replace(row, kernel=replace(row.kernel, args=())) for row in kernel_rows([newer])]
     assert [KernelRow.from_json(json.loads(json.dumps(row.to_json()))) for row in kernel_rows([newer])] == bare

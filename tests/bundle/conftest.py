@@ -17,15 +17,14 @@ from flydsl_build.bundle.manifest import (
     LauncherEntry,
     Library,
     Manifest,
-    Parameter,
     Provenance,
-    Slot,
     Source,
     SpecializationEntry,
     Unit,
     manifest_kernels,
 )
 from flydsl_build.declare.argument_types import Dim, ScalarType, StreamType, TensorType
+from flydsl_build.jobs.launcher import Parameter, Slot
 from flydsl_build.targets.elf import read_code_object
 from flydsl_build.targets.offload_bundle import write_bundle
 
@@ -118,7 +117,7 @@ def package(tmp_path: Path, manifest: Manifest, bundle: OffloadBundle) -> Path:
     """Write the package's `_flydsl` folder."""
     folder = tmp_path / "_flydsl"
     folder.mkdir()
-    (folder / "two.json").write_text(manifest.to_json(), encoding="ascii")
+    (folder / "two.json").write_text(manifest.to_text(), encoding="ascii")
     (folder / "two.hipfb").write_bytes(bundle.data)
     (folder / "two.launchers.so").write_bytes((DATA / "two_entries.x86_64.elf").read_bytes())
     return folder

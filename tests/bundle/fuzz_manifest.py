@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def test_manifest(manifest: Manifest) -> None:
     def read(text: str | bytes) -> None:
-        made = Manifest.from_json(text, where="x.json")
-        assert Manifest.from_json(made.to_json(), where="x.json") == made
+        made = Manifest.from_text(text, where="x.json")
+        assert Manifest.from_text(made.to_text(), where="x.json") == made
 
-    text = manifest.to_json()
+    text = manifest.to_text()
     read(text)
     values: SearchStrategy[str] = edited(json.loads(text)).map(json.dumps)
     fuzz(values | mutated([text.encode()]), read, (ManifestError,))

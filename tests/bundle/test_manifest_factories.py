@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flydsl_build.bundle.manifest import LauncherEntry, Manifest, ManifestError, Parameter, Returns, manifest_faults
+from flydsl_build.bundle.manifest import LauncherEntry, Manifest, ManifestError, Returns, manifest_faults
+from flydsl_build.jobs.launcher import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +37,8 @@ def factory(manifest: Manifest) -> Manifest:
 
 def test_round_trip(manifest: Manifest) -> None:
     made = factory(manifest)
-    text = made.to_json()
-    assert Manifest.from_json(text, where="two.json") == made
+    text = made.to_text()
+    assert Manifest.from_text(text, where="two.json") == made
     assert '"returns": {\n    "form": "tuple",\n    "names": [\n     "fwd",\n     "bwd"\n    ]\n   }' in text
     # Parameters are written where they differ.
     assert text.count('"parameters": [') == 2
@@ -119,7 +120,7 @@ def test_plain_values(manifest: Manifest) -> None:
         return dataclasses.replace(changed(manifest, **changes), classes={"Tile": (N, EXTRA)})
 
     made = with_values()
-    assert Manifest.from_json(made.to_json(), where="two.json") == made
+    assert Manifest.from_text(made.to_text(), where="two.json") == made
     assert [str(fault) for fault in manifest_faults(with_values(tile=3), where="x")] == [
         f"x: launchers[0].specializations[1].values.{target}: differ from those of another specialization of the same factory parameters"
         for target in manifest.targets
@@ -127,13 +128,13 @@ def test_plain_values(manifest: Manifest) -> None:
 
 
 def test_an_unknown_form(manifest: Manifest) -> None:
-    text = factory(manifest).to_json().replace('"form": "tuple"', '"form": "list"')
+    text = factory(manifest).to_text().replace('"form": "tuple"', '"form": "list"')
     with pytest.raises(ManifestError, match=r'launchers\[0\]\.returns\.form: is "list"'):
-        Manifest.from_json(text, where="x")
+        Manifest.from_text(text, where="x")
 
 
 def test_a_launcher_as_it_was(manifest: Manifest) -> None:
     (entry,) = manifest.launchers
     assert isinstance(entry, LauncherEntry)
-    assert '"element"' not in manifest.to_json()
-    assert '"returns"' not in manifest.to_json()
+    assert '"element"' not in manifest.to_text()
+    assert '"returns"' not in manifest.to_text()

@@ -207,7 +207,7 @@ def test_manifest_with_fewer_targets_than_the_bundle(package: Path, manifest: Ma
         units=(dataclasses.replace(unit, code_objects={"gfx942": unit.code_objects["gfx942"]}),),
         launchers=(dataclasses.replace(launcher, specializations=(run,)),),
     )
-    (package / "two.json").write_text(changed.to_json(), encoding="ascii")
+    (package / "two.json").write_text(changed.to_text(), encoding="ascii")
     assert texts(verify_package(package)) == ["two.hipfb: the bundle has gfx1100, gfx942, two.json has gfx942"]
 
 
@@ -245,7 +245,7 @@ def split(package: Path, manifest: Manifest, bundle: OffloadBundle) -> Path:
     (unit,) = manifest.units
     code_objects = {target: dataclasses.replace(one, offset=ALIGNMENT) for target, one in unit.code_objects.items()}
     changed = dataclasses.replace(manifest, units=(dataclasses.replace(unit, bundle="two.{target}.hipfb", code_objects=code_objects),))
-    (package / "two.json").write_text(changed.to_json())
+    (package / "two.json").write_text(changed.to_text())
     for target, entry in bundle.entries.items():
         data = write_bundle({target: bundle.data[entry.offset : entry.offset + entry.size]}).data
         (package / f"two.{target}.hipfb").write_bytes(data)
@@ -286,7 +286,7 @@ def test_targets_with_one_bundle_name(manifest: Manifest) -> None:
     other = dataclasses.replace(unit, name="other")
     twice = dataclasses.replace(manifest, units=tuple(dataclasses.replace(one, bundle="two.{target}.hipfb") for one in (unit, other)))
     with pytest.raises(ManifestError, match=r'units: two bundles have the name "two.gfx942.hipfb"'):
-        twice.to_json()
+        twice.to_text()
     # Two units may share a pattern if no target is in both.
     halves = [
         dataclasses.replace(one, bundle="two.{target}.hipfb", code_objects={target: one.code_objects[target]})

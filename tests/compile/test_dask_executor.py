@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flydsl_build.cache.dependencies import Fingerprints
+from flydsl_build.codec import encode
 from flydsl_build.engine.dask import DaskExecutor
 from flydsl_build.engine.job_inputs import pack_inputs, unpack_inputs
 from flydsl_build.engine.remote_job import differences, run_job, versions
@@ -109,7 +110,7 @@ def test_differences() -> None:
 
 def test_a_job_that_reaches_a_worker_with_other_versions(tmp_path: Path) -> None:
     there = {**versions(LINKER), "Python": ["3.8.0", "cpython-38"]}
-    request = {"versions": there, "lld": None, "rocm_path": None, "job": job(tmp_path).to_json()}
+    request = {"versions": there, "lld": None, "rocm_path": None, "job": encode(job(tmp_path))}
     (fault,) = json.loads(unpack_files(run_job(b"", json.dumps(request)))[0])["ends"]
     assert fault["where"] == "pkg.mod, gfx942"
     assert fault["what"].startswith("a worker of the cluster was refused: Python ")

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flydsl_build.declare.argument_grammar import format_argument, parse_argument, parse_dim
-from flydsl_build.declare.argument_json import argument_from_json, argument_to_json
+from flydsl_build.codec import DecodeError, decode, encode
+from flydsl_build.declare.argument_grammar import format_argument, parse_argument
 from flydsl_build.declare.argument_types import ArgumentType, Dim, PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.declare.dtypes import DTYPES, SCALAR_DTYPES, element_bytes
 from flydsl_build.errors import ConfigError
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     ConfigFault = Callable[[Callable[[], object]], str]
 
 
+def argument_from_json(data: Any) -> Any:
+    return decode(ArgumentType, data, where="argument")
+
+
 def tensor(dtype: str, shape: str, strides: str, alignment: int, stride_bits: int = 64) -> TensorType:
     def dims(text: str) -> tuple[Dim, ...]:
-        return tuple(parse_dim(each) for each in text.split())
+        return tuple(Dim.from_json(int(each) if each.isdecimal() else each) for each in text.split())
 
     return TensorType(dtype=dtype, shape=dims(shape), strides=dims(strides), alignment=alignment, stride_bits=stride_bits)
 
@@ -61,7 +65,7 @@ def test_values(text: str, value: ArgumentType, canonical: str) -> None:
     assert parse_argument(text, where="K") == value
     assert format_argument(value) == canonical
     assert parse_argument(canonical, where="K") == value
-    assert argument_from_json(argument_to_json(value)) == value
+    assert argument_from_json(encode(value)) == value
 
 
 def test_every_dtype() -> None:
@@ -144,7 +148,7 @@ def test_json_is_the_manifests() -> None:
     value = StructType(
         fields=(("a", parse_argument("bf16[M, 8 : lda%8, 1; i32]@16", where="K")), ("p", PointerType(dtype="f32", alignment=4)))
     )
-    data = argument_to_json(value)
+    data = encode(value)
     assert data == {
         "kind": "struct",
         "type": "",
@@ -155,14 +159,14 @@ def test_json_is_the_manifests() -> None:
     }
     assert argument_from_json(data) == value
     assert format_argument(value) == "{a = bf16[M, 8 : lda%8, 1; i32]@16, p = ptr<f32>}"
-    with pytest.raises(ValueError, match=r"^unknown kind of argument: 'x'$"):
+    with pytest.raises(DecodeError, match=r'^argument: kind: is "x"'):
         argument_from_json({"kind": "x"})
 
 
 @pytest.mark.parametrize("text", ["", "M N", "M%3", "-1", "f32[M]"])
 def test_dims_of_a_manifest_are_checked(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected|power"):
-        parse_dim(text)
+    with pytest.raises(ValueError, match=r"^a dim: \?, a name, or one of them with % and a power of two$"):
+        Dim.from_json(text)
 
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)
@@ -195,7 +199,7 @@ def test_round_trip(value: ArgumentType) -> None:
     text = format_argument(value)
     assert parse_argument(text, where="K") == value
     assert parse_argument("  " + text.replace(",", " ,  "), where="K") == value
-    assert argument_from_json(argument_to_json(value)) == value
+    assert argument_from_json(encode(value)) == value
 
 
 @settings(deadline=None, max_examples=60)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from flydsl_build.codec import decode, encode
 from flydsl_build.declare import Specialization, expand, format_argument
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def test_each_name_is_a_specialization(read: Read) -> None:
     assert (last.element, last.returns, last.params, last.title) == ("bwd", ("fwd", "bwd"), (("N", 32),), "build.bwd")
     assert [(name, format_argument(each)) for name, each in last.args] == [("X", "f32[M, 32]"), ("Y", "f32[32]")]
     for each in found:
-        assert Specialization.from_json(json.loads(json.dumps(each.to_json()))) == each
+        assert decode(Specialization, json.loads(json.dumps(encode(each))), where="x") == each
 
 
 def test_a_name_without_arguments_of_its_own(read: Read) -> None:
@@ -87,7 +88,7 @@ def test_launchers_inside_of_functions(read: Read) -> None:
     own = expand(read(K + 'launcher = "run"\n' + (S + "params = { N = 1 }\n") + (S + 'params = { N = 2 }\nlauncher = "other"\n')))
     assert [each.inner for each in own] == [(("", "run"),), (("", "other"),)]
     for each in (one, *found, *own):
-        assert Specialization.from_json(json.loads(json.dumps(each.to_json()))) == each
+        assert decode(Specialization, json.loads(json.dumps(encode(each))), where="x") == each
 
 
 def test_tables_are_values(read: Read) -> None:
@@ -105,7 +106,7 @@ def test_tables_are_values(read: Read) -> None:
     assert [format_argument(each.args[0][1]) for each in found] == ["bf16[M, 8]", "f16[M, 16]"]
     assert [each.name for each in found] == ["build-c-inner-bf16-sizes1x2-tile8", "build-c-inner-f16-sizes1-tile16"]
     for each in found:
-        assert Specialization.from_json(json.loads(json.dumps(each.to_json()))) == each
+        assert decode(Specialization, json.loads(json.dumps(encode(each))), where="x") == each
 
 
 @pytest.mark.parametrize(

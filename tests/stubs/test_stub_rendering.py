@@ -24,20 +24,20 @@ from flydsl_build.bundle.manifest import (
     LauncherEntry,
     Library,
     Manifest,
-    Parameter,
     Provenance,
-    Slot,
     SpecializationEntry,
     Unit,
 )
 from flydsl_build.consumers import StubError, render_stub
 from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
+from flydsl_build.jobs.launcher import Parameter, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from flydsl_build.bundle.manifest import Load, ParameterKind, Role
+    from flydsl_build.bundle.manifest import Load
+    from flydsl_build.jobs.launcher import ParameterKind, Role
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGEST = "0123456789abcdef" * 4

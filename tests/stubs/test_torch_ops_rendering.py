@@ -20,8 +20,9 @@ from flydsl_build.consumers import StubError, render_torch_ops
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType
 
 if TYPE_CHECKING:
-    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, SpecializationEntry
+    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, SpecializationEntry
     from flydsl_build.consumers.torch.render import TorchOps
+    from flydsl_build.jobs.launcher import Parameter
 
 
 def render(*launchers: LauncherEntry) -> TorchOps:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from flydsl_build.bundle.manifest import NO_DEFAULT, EnumMember
+from flydsl_build.codec import NO_DEFAULT, EnumMember
 from flydsl_build.consumers.python_source import docstring, is_name, literal, signature
 from flydsl_build.consumers.templates import StubError, render
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
@@ -22,8 +22,10 @@ from flydsl_build.errors import FaultCollector
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flydsl_build.bundle.manifest import EnumClass, LauncherEntry, Manifest, Parameter, PlainValue, Returns, SpecializationEntry
+    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Returns, SpecializationEntry
+    from flydsl_build.codec import PlainValue
     from flydsl_build.declare.argument_types import ArgumentType
+    from flydsl_build.jobs.launcher import EnumClass, Parameter
 
 __all__ = ["argument_structs", "render_stub"]
 

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from flydsl_build.bundle.manifest import NO_DEFAULT
+from flydsl_build.codec import NO_DEFAULT
 from flydsl_build.consumers.python_source import docstring, literal, signature
 from flydsl_build.consumers.templates import StubError, render
 from flydsl_build.declare.argument_types import PointerType, ScalarType, TensorType
@@ -22,7 +22,9 @@ from flydsl_build.errors import Fault
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue, SpecializationEntry
+    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, SpecializationEntry
+    from flydsl_build.codec import PlainValue
+    from flydsl_build.jobs.launcher import Parameter
 
 __all__ = ["TorchOps", "render_torch_ops"]
 

@@ -7,6 +7,7 @@ fields (a dataclass, a named tuple, or an instance of FlyDSL's `fx.struct`). Wha
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -18,13 +19,14 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.codec import NO_DEFAULT
 from flydsl_build.config.tables import enum_reference, from_enum_reference
 from flydsl_build.errors import did_you_mean
 from flydsl_build.frontends.author_code import import_reference, member_reference, text_of
 from flydsl_build.frontends.flydsl import adapter
 from flydsl_build.frontends.flydsl.adapter import ArgumentError
 from flydsl_build.frontends.flydsl.annotations import Unreadable, admitted, evaluated_fields
-from flydsl_build.jobs.job import ParameterInfo
+from flydsl_build.jobs.launcher import EnumClass, EnumEntry, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -313,9 +315,9 @@ def _member(kind: Any, value: Any) -> Any:
     raise ArgumentError(msg, fix if fix.startswith("Did") else "write the name of a member")
 
 
-def described_enums(values: Iterable[Any]) -> dict[str, dict[str, Any]]:
+def described_enums(values: Iterable[Any]) -> dict[str, EnumClass]:
     """Return the enums whose members are somewhere in JSON values, by `module:class`: what a class without its code is made of."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, EnumClass] = {}
     for reference in itertools.chain.from_iterable(map(_references, values)):
         name = reference.rpartition(".")[0]
         if name not in found:
@@ -335,32 +337,32 @@ def _references(value: Any) -> Iterator[str]:
 _ENUM_BASES = (enum.IntFlag, enum.IntEnum, enum.StrEnum, enum.Flag, enum.Enum)
 
 
-def _described(kind: type[enum.Enum]) -> dict[str, Any]:
+def _described(kind: type[enum.Enum]) -> EnumClass:
     base = next(one for one in _ENUM_BASES if issubclass(kind, one))
     mixed = next((one for one in (int, float, str) if issubclass(kind, one) and not issubclass(base, one)), None)
     # A class that makes its members in a way of its own may have values that are not those of the type it is mixed with.
     if mixed is not None and any(type(one.value) is not mixed or mixed.__eq__(one, one.value) is not True for one in kind):
         mixed = None
-    members: list[dict[str, Any]] = []
+    members: list[EnumEntry] = []
     for name, one in kind.__members__.items():
         if name != one.name:
-            members.append({"name": name, "alias": one.name})
+            members.append(EnumEntry(name=name, alias=one.name))
             continue
         try:
-            members.append({"name": name, "value": _value_of_member(one.value)})
+            members.append(EnumEntry(name=name, value=_value_of_member(one.value)))
         except TypeError:
-            members.append({"name": name})
+            members.append(EnumEntry(name=name))
     doc = vars(kind).get("__doc__")
-    return {
-        "bases": [*([] if mixed is None else [mixed.__name__]), base.__name__],
-        "doc": doc if isinstance(doc, str) and doc != enum.Enum.__doc__ else None,
-        "members": members,
-    }
+    return EnumClass(
+        bases=(*(() if mixed is None else (mixed.__name__,)), base.__name__),
+        doc=doc if isinstance(doc, str) and doc != enum.Enum.__doc__ else None,
+        members=tuple(members),
+    )
 
 
 def _value_of_member(value: Any, depth: int = 0) -> Any:
     if type(value) is tuple and depth < _DEEPEST:
-        return [_value_of_member(one, depth + 1) for one in value]
+        return tuple(_value_of_member(one, depth + 1) for one in value)
     if type(value) in _PLAIN:
         return value
     raise TypeError
@@ -383,7 +385,7 @@ def _is_named_tuple(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
-def field_infos(kind: type) -> tuple[ParameterInfo, ...]:
+def field_infos(kind: type) -> tuple[Parameter, ...]:
     """Return the fields of a class in the order of its constructor, with those of their defaults that JSON can say.
 
     What follows a field with a default and has none that JSON can say has to be given by keyword.
@@ -396,7 +398,7 @@ def field_infos(kind: type) -> tuple[ParameterInfo, ...]:
     return tuple(sorted(fixed, key=lambda one: one.kind == "KEYWORD_ONLY"))
 
 
-def _fields(kind: type) -> tuple[ParameterInfo, ...]:
+def _fields(kind: type) -> tuple[Parameter, ...]:
     return tuple(_field(one) for one in _parameters_of(kind))
 
 
@@ -438,20 +440,18 @@ def with_inner_classes(kinds: Iterable[type]) -> tuple[type, ...]:
     return tuple(found)
 
 
-def _field(parameter: inspect.Parameter) -> ParameterInfo:
-    has_default = parameter.default is not _EMPTY
-    try:
-        value = recorded(parameter.default) if has_default else None
-    except (TypeError, ArgumentError):
+def _field(parameter: inspect.Parameter) -> Parameter:
+    default: Any = NO_DEFAULT
+    if parameter.default is not _EMPTY:
         # A field that the stub cannot fill in has to be given there.
-        value, has_default = None, False
-    return ParameterInfo(
+        with contextlib.suppress(TypeError, ArgumentError):
+            default = recorded(parameter.default)
+    return Parameter(
         name=parameter.name,
-        kind=parameter.kind.name,
-        annotation=annotation_text(parameter.annotation),
+        kind=parameter.kind.name,  # type: ignore[arg-type]  # inspect's names of the kinds are the manifest's
+        annotation=annotation_text(parameter.annotation) or None,
         role="constexpr",
-        has_default=has_default,
-        default=value,
+        default=default,
     )
 
 

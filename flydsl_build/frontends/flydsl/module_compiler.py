@@ -23,15 +23,15 @@ import time
 import types
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import flydsl
 from flydsl._mlir import ir
 
+from flydsl_build.codec import NO_DEFAULT
 from flydsl_build.config.settings import CompileOptions
 from flydsl_build.config.tables import enum_reference
 from flydsl_build.declare.argument_grammar import format_argument
-from flydsl_build.declare.argument_json import argument_to_json
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
 from flydsl_build.errors import Fault, did_you_mean
 from flydsl_build.frontends.author_code import passed_through, relative_to_roots, text_of
@@ -39,7 +39,8 @@ from flydsl_build.frontends.captured_output import captured_stderr
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
 from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError
-from flydsl_build.jobs.job import BitcodeUse, CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
+from flydsl_build.jobs.job import BitcodeUse, CodeObjectBuild, JobResult, SpecializationBuild
+from flydsl_build.jobs.launcher import Parameter, Slot
 from flydsl_build.targets.processors import parse_target
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from flydsl_build.declare.argument_types import ArgumentType
     from flydsl_build.declare.specialization import Specialization
     from flydsl_build.jobs.job import Job, WorkerSettings
+    from flydsl_build.jobs.launcher import Role, SlotKind
 
 __all__ = ["compile_module"]
 
@@ -67,8 +69,8 @@ class _Traced:
     specialization: Specialization
     resolved: factories.Resolved
     lowered: adapter.Lowered
-    parameters: tuple[ParameterInfo, ...]
-    factory_parameters: tuple[ParameterInfo, ...]
+    parameters: tuple[Parameter, ...]
+    factory_parameters: tuple[Parameter, ...]
     constexpr: dict[str, Any]
     classes: tuple[type, ...]
     arguments: dict[str, ArgumentType]
@@ -440,26 +442,25 @@ def _is_repeated(specialization: Specialization, seen: set[str]) -> bool:
     return False
 
 
-def _parameter(parameter: inspect.Parameter, role: str, *, of_factory: bool = False) -> ParameterInfo:
-    default, has_default, opaque = None, parameter.default is not inspect.Parameter.empty, False
-    if has_default:
+def _parameter(parameter: inspect.Parameter, role: Role, *, of_factory: bool = False) -> Parameter:
+    default: Any = NO_DEFAULT
+    opaque = False
+    if parameter.default is not inspect.Parameter.empty:
         try:
             default = author_values.recorded(parameter.default) if of_factory else author_values.plain(parameter.default)
         except (TypeError, adapter.ArgumentError):
-            opaque = True
-    return ParameterInfo(
+            default, opaque = None, True
+    return Parameter(
         name=parameter.name,
-        kind=parameter.kind.name,
-        annotation=author_values.annotation_text(parameter.annotation),
+        kind=parameter.kind.name,  # type: ignore[arg-type]  # inspect's names of the kinds are the manifest's
+        annotation=author_values.annotation_text(parameter.annotation) or None,
         role=role,
-        has_default=has_default,
         default=default,
         opaque=opaque,
     )
 
 
 _WRITABLE = frozenset({"tensor", "pointer", "struct"})
-_ROLE_OF_TYPE = {"TensorType": "tensor", "PointerType": "pointer", "ScalarType": "scalar", "StreamType": "stream", "StructType": "struct"}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -483,7 +484,7 @@ class _Binding:
     specialization: Specialization
     where: str
     text: str
-    parameters: list[ParameterInfo] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
     constexpr: dict[str, Any] = field(default_factory=dict)
     classes: list[type] = field(default_factory=list)
     arguments: dict[str, ArgumentType] = field(default_factory=dict)
@@ -509,7 +510,7 @@ def _bind(launcher: Any, specialization: Specialization, target: str) -> _Bindin
         if role == "constexpr" and author_values.takes_types(parameter.annotation, parameter.default):
             role = "type"
         if role in ("constexpr", "type"):
-            _bind_constexpr_parameter(binding, parameter, role)
+            _bind_constexpr_parameter(binding, parameter, cast("Role", role))
         else:
             _bind_run_time_parameter(binding, parameter, role)
     for one in binding.parameters:
@@ -535,7 +536,7 @@ def _check_declared_names(binding: _Binding, signature: inspect.Signature) -> No
                 )
 
 
-def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, role: str) -> None:
+def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, role: Role) -> None:
     """Take the value of a constexpr or type parameter from the declaration, or else from its default."""
     name, title = parameter.name, binding.specialization.title
     constants = dict(binding.specialization.constexpr)
@@ -578,7 +579,7 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
     chosen = _argument_type(binding, parameter)
     if chosen is None:
         return
-    found_role = _ROLE_OF_TYPE[type(chosen).__name__]
+    found_role = chosen.kind
     if role is not None and role != found_role:
         binding.fault(
             f"args.{name}: declared as {format_argument(chosen)}, a {found_role}, but the parameter is annotated as "
@@ -595,7 +596,7 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
     if constants is not None:
         binding.constexpr[name] = _recorded_constants(constants)
         binding.classes.append(parameter.annotation)
-    binding.parameters.append(_parameter(parameter, found_role))
+    binding.parameters.append(_parameter(parameter, cast("Role", found_role)))
     binding.arguments[name] = chosen
 
 
@@ -678,7 +679,7 @@ def _trace(
     options = specialization.options.for_target(job.target)
     _check_llvm_options(options, _place(specialization, job.target))
     binding = _bind(resolved.launcher, specialization, job.target)
-    factory_parameters: tuple[ParameterInfo, ...] = ()
+    factory_parameters: tuple[Parameter, ...] = ()
     if resolved.signature is not None:
         factory_parameters = tuple(
             _parameter(one, "type" if author_values.takes_types(one.annotation, one.default) else "constexpr", of_factory=True)
@@ -938,7 +939,7 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         doc=inspect.getdoc(one.resolved.factory or one.resolved.wrapper or function),
         launcher_doc=None if one.resolved.factory is None else inspect.getdoc(one.resolved.wrapper or function),
         constexpr=one.constexpr,
-        arguments={key: argument_to_json(value) for key, value in one.arguments.items()},
+        arguments=one.arguments,
         slots=tuple(_slots(one, host)),
         entry=host.symbol,
         host_object=host_object,
@@ -950,43 +951,40 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
     )
 
 
-def _slots(one: _Traced, host: host_entry.HostEntry) -> Iterator[dict[str, Any]]:
+def _slots(one: _Traced, host: host_entry.HostEntry) -> Iterator[Slot]:
     """Yield the slots of the entry, checked against the sizes in the lowered code."""
-    wanted: list[dict[str, Any]] = []
+    wanted: list[Slot] = []
     for name, argument in one.arguments.items():
         wanted += _argument_slots(name, argument, None)
     if not any(isinstance(argument, StreamType) for argument in one.arguments.values()):
-        wanted.append({"argument": None, "kind": "stream"})
+        wanted.append(_slot(None, "stream"))
     if len(wanted) != len(host.slots):
         msg = f"{one.specialization.name}: {len(wanted)} slots are described, the lowered launcher takes {len(host.slots)}"
         raise RuntimeError(msg)
     for slot, (size, alignment) in zip(wanted, host.slots, strict=True):
-        expected = slot.pop("expected", size)
-        if expected != size:
-            msg = f"{one.specialization.name}: slot {slot} has {size} bytes in the lowered launcher, {expected} described"
+        if slot.size not in {0, size}:
+            msg = f"{one.specialization.name}: slot {slot} has {size} bytes in the lowered launcher"
             raise RuntimeError(msg)
-        yield {**slot, "size": size, "align": alignment}
+        yield replace(slot, size=size, align=alignment)
 
 
-def _argument_slots(name: str, argument: ArgumentType, path: str | None) -> Iterator[dict[str, Any]]:
-    place = {"argument": name} if path is None else {"argument": name, "field": path}
+def _slot(argument: str | None, kind: SlotKind, field: str | None = None, **layout: Any) -> Slot:
+    """Return a slot whose storage the lowered code tells, but for layouts."""
+    return Slot(argument=argument, field=field, kind=kind, **{"size": 0, "align": 1, **layout})
+
+
+def _argument_slots(name: str, argument: ArgumentType, path: str | None) -> Iterator[Slot]:
     if isinstance(argument, TensorType):
-        yield {**place, "kind": "data"}
-        shape = [index for index, dim in enumerate(argument.shape) if dim.size is None]
-        strides = [index for index, dim in enumerate(argument.strides) if dim.size is None]
+        yield _slot(name, "data", path)
+        shape = tuple(index for index, dim in enumerate(argument.shape) if dim.size is None)
+        strides = tuple(index for index, dim in enumerate(argument.strides) if dim.size is None)
         if shape or strides:
-            yield {
-                **place,
-                "kind": "layout",
-                "shape_dims": shape,
-                "stride_dims": strides,
-                "shape_bits": 32,
-                "stride_bits": argument.stride_bits,
-                "expected": 4 * len(shape) + argument.stride_bits // 8 * len(strides),
-            }
+            size = 4 * len(shape) + argument.stride_bits // 8 * len(strides)
+            yield _slot(
+                name, "layout", path, size=size, shape_dims=shape, stride_dims=strides, shape_bits=32, stride_bits=argument.stride_bits
+            )
     elif isinstance(argument, StructType):
         for field_name, one in argument.fields:
             yield from _argument_slots(name, one, field_name if path is None else f"{path}.{field_name}")
     else:
-        kind = _ROLE_OF_TYPE[type(argument).__name__]
-        yield {**place, "kind": kind}
+        yield _slot(name, cast("SlotKind", argument.kind), path)

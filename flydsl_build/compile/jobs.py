@@ -271,7 +271,13 @@ class SpecializationBuild:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobResult:
-    """What one job made."""
+    """What one job made.
+
+    Parameters
+    ----------
+    symbols
+        The extern functions that its kernels call.
+    """
 
     module: str
     target: str
@@ -286,6 +292,7 @@ class JobResult:
     flydsl: str
     llvm: str
     seconds: float
+    symbols: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = field(default=())
 
@@ -334,6 +341,7 @@ class JobResult:
                 **data,
                 "axes": _pairs(data["axes"]),
                 "public_names": tuple(data["public_names"]),
+                "symbols": tuple(data["symbols"]),
                 "specializations": specializations,
                 "code_objects": code_objects,
                 "warnings": tuple(data["warnings"]),

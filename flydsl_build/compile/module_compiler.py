@@ -156,6 +156,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         flydsl=flydsl.__version__,
         llvm=_llvm_version(),
         seconds=time.perf_counter() - started,
+        symbols=tuple(dict.fromkeys(symbol for one in traced for symbol in one.externs.symbols)),
         warnings=tuple(dict.fromkeys(warnings)),
         faults=tuple(faults),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from .keys import BOOLEAN, INTEGER, NUMBER, PLAIN, STRING, STRING_OR_STRINGS, STRINGS, TomlType, nested, toml_key
@@ -289,6 +290,10 @@ class ExternTable:
     def is_function(text: str) -> bool:
         """Whether an entry of `bitcode` names a function, not a file."""
         return _FUNCTION.fullmatch(text) is not None
+
+    def fits(self, symbol: str) -> bool:
+        """Whether the table is for a symbol, if no table before it is."""
+        return fnmatchcase(symbol, self.symbol)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.backend.build_environment import require_installed, require_machine, state_of
 from flydsl_build.backend.termination import cleaning_up_when_terminated
 from flydsl_build.compile.remote_cache import fsspec_requirement
 from flydsl_build.compile.toolchain import linker_is_present
@@ -34,7 +34,7 @@ __all__ = [
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
-    "needs_of",
+    "installed_needs_of",
     "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
@@ -104,6 +104,7 @@ def _unwritable(folder: str, error: OSError) -> BuildError:
 
 
 def _setuptools() -> ModuleType:
+    require_installed([SETUPTOOLS])
     from setuptools import build_meta
 
     module: ModuleType = build_meta
@@ -120,8 +121,8 @@ def _base(settings: Settings) -> Any:
 
 
 def _base_requires(settings: Settings, hook: str, config_settings: Any) -> list[str]:
-    """Ask the base for its own requirements. Before setuptools is installed there are none to ask for; another base is by now."""
-    if settings.has_setuptools_base and importlib.util.find_spec("setuptools") is None:
+    """Ask the base for its own requirements. Before a setuptools that serves is installed there are none to ask for; another base is."""
+    if settings.has_setuptools_base and not state_of(SETUPTOOLS)[0]:
         return []
     ask = getattr(_base(settings), hook, None)
     found: list[str] = ask(base_settings(config_settings)) if ask is not None else []
@@ -147,6 +148,17 @@ def needs_of(settings: Settings) -> list[str]:
     if settings.wheel == "variant":
         own.append(VARIANTLIB)
     return own
+
+
+def installed_needs_of(settings: Settings) -> list[str]:
+    """Return what compiling kernels cannot do without of what `needs_of` has; a linker need not come from a package."""
+    base = [SETUPTOOLS] if settings.has_setuptools_base else []
+    return [*base, *(one for one in needs_of(settings) if one not in {PLATFORMDIRS, ZIGLANG})]
+
+
+def _require_machine(settings: Settings) -> None:
+    if settings.kernels or settings.kernels_from:
+        require_machine(settings, installed_needs_of(settings))
 
 
 def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
@@ -260,6 +272,7 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
     settings = _settings(config_settings)
     wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
     _require_folder(wheel_directory)
+    _require_machine(settings)
     form = _form(settings)
     forms = [form]
     if devices:
@@ -305,6 +318,8 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         settings = _editable_settings(config_settings)
         wheel_file.timestamp(os.environ)
         _require_folder(wheel_directory)
+        if settings.editable == "aot":
+            _require_machine(settings)
         running = session.Session(settings=settings, project=Path.cwd(), editable=True)
         with session.active(running):
             prepared = _prepared(settings, metadata_directory)

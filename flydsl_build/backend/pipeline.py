@@ -164,8 +164,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         kept, results = ({}, []) if settings.axes else _recall(jobs, members, placements, keeper, cache)
         results += _compile([job for job in jobs if job.module not in kept], settings, worker, linker, cache, folder, len(results))
         _check_references(results, settings, every, project)
-        if only is None:
-            _check_externs(results, settings)
+        _check_externs(results, settings, is_whole=only is None)
         results_of = _by_module(results)
         modules: list[AssembledModule | KeptModule] = []
         seconds: dict[tuple[str, str, str, str], float] = {}
@@ -433,8 +432,16 @@ def _check_references(results: Sequence[StoredResult], settings: Settings, decla
     faults.raise_if_any(BuildError)
 
 
-def _check_externs(results: Sequence[StoredResult], settings: Settings) -> None:
-    """Refuse tables of externs that no kernel calls: what they say of bitcode and init functions would have no effect."""
+def _check_externs(results: Sequence[StoredResult], settings: Settings, *, is_whole: bool) -> None:
+    """Refuse tables of externs that no kernel calls: what they say of bitcode and init functions would have no effect.
+
+    Parameters
+    ----------
+    is_whole
+        Whether these are the results of all modules.
+    """
+    if not is_whole:
+        return
     called = list(dict.fromkeys(symbol for result in results for symbol in result.symbols))
     faults = FaultCollector()
     # The first table that fits a symbol is the one that it gets.

@@ -332,6 +332,15 @@ class ExternResolver:
             )
         return "", ""
 
+    def check_tables(self) -> list[Fault]:
+        """Check the files and init functions of all tables, whichever symbols kernels call."""
+        use = ExternUse()
+        for rule in self.rules:
+            self._record_init(use, rule.symbol, rule, None)
+            for path in self._paths(use, rule.symbol, rule, None):
+                self._stage(use, rule.symbol, rule, path)
+        return use.faults
+
     def check_linked(self, use: ExternUse) -> list[Fault]:
         """Check the files that were gathered against the symbols that were called."""
         faults = list(use.faults)

@@ -80,6 +80,8 @@ class Job:
         Folder of pyproject.toml, from which bitcode paths start.
     environment
         The project's environment table, unexpanded; `local_executor` has set the expanded values.
+    check
+        Compile nothing: see whether what is declared fits the author's modules, and whether the files of externs are right.
     """
 
     module: str
@@ -91,6 +93,7 @@ class Job:
     externs: tuple[ExternTable, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     dump_ir: str | None = None
+    check: bool = False
 
     @property
     def label(self) -> str:
@@ -115,6 +118,7 @@ class Job:
             "externs": [asdict(one) for one in self.externs],
             "environment": self.environment,
             "dump_ir": self.dump_ir,
+            "check": self.check,
         }
 
     @classmethod

@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["name_of", "require_installed", "require_machine", "state_of", "system_fault"]
 
 
+# Our extra that brings a distribution. What fsspec needs beside itself is the protocol's.
+_EXTRAS = {
+    "setuptools": "build",
+    "jinja2": "build",
+    "flydsl": "build",
+    "numpy": "build",
+    "distributed": "dask",
+    "variantlib": "variants",
+}
+
+
 def name_of(requirement: str) -> str:
     """Return the distribution that a requirement of ours names."""
     return re.split(r"[\[<>]", requirement)[0]
@@ -70,7 +81,9 @@ def require_installed(requirements: Sequence[str]) -> None:
     if wrong:
         found = [f"{name_of(one)} {'is ' * (states[one][1] == 'not installed')}{states[one][1]}" for one in wrong]
         install = " ".join(f'"{one}"' for one in wrong)
-        fix = f'pip install {install}, or "flydsl-build[build]" for all that builds need; builds with isolation install it themselves'
+        extras = {_EXTRAS.get(name_of(one), "") for one in wrong}
+        brings = "" if "" in extras else f', or "flydsl-build[{",".join(sorted(extras))}]", which brings all that is needed'
+        fix = f"pip install {install}{brings}; builds with isolation install it themselves"
         raise ToolchainError(Fault(where="build environment", what="; ".join(found), fix=fix))
 
 

@@ -58,7 +58,7 @@ def test_other_back_end(tmp_path: Path) -> None:
 
 
 KERNEL = '[tool.flydsl-build]\narchs = ["gfx942"]\n{}[tool.flydsl-build.kernels."m:f"]\n'
-OTHERS = '"flydsl-build[build]" for all that builds need; builds with isolation install it themselves'
+OTHERS = '"flydsl-build[build]", which brings all that is needed; builds with isolation install it themselves'
 
 
 @pytest.mark.parametrize(

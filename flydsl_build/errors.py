@@ -8,6 +8,7 @@ one stage are collected and raised together in a `FaultGroup`, so that one build
 from __future__ import annotations
 
 import difflib
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "UNWRITABLE",
     "BuildError",
     "CompileError",
     "ConfigError",
@@ -24,6 +26,10 @@ __all__ = [
     "VerifyError",
     "did_you_mean",
 ]
+
+
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system says of a place that may be read and not written: it is not full, and not broken."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,7 +28,7 @@ importlib.util.find_spec = lambda name, *package: None if name == "torch" else _
 """
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def pytest_configure() -> None:
@@ -90,6 +90,7 @@ def build(tmp_path: Path) -> Callable[..., Build]:
         env: Mapping[str, str] | None = None,
         folder: str = "project",
         python_path: Path | None = None,
+        prefix: Sequence[str] = (),
     ) -> Build:
         project = tmp_path / folder
         if isinstance(files, Path):
@@ -113,7 +114,7 @@ def build(tmp_path: Path) -> Callable[..., Build]:
         site.write_text(given.replace(NO_TORCH, "") + NO_TORCH, encoding="utf-8")
         environ["PYTHONPATH"] = str(shim)
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300
+            [*prefix, sys.executable, "-c", code], cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300
         )
         wheels = list(dist.glob("*"))
         wheel = wheels[0] if done.returncode == 0 and len(wheels) == 1 else None

@@ -143,8 +143,19 @@ def test_parse() -> None:
         ("gfx 942", 'K: "gfx 942" is not an architecture name: it has blanks\n    -> write "gfx942"'),
         (" gfx942", 'K: " gfx942" is not an architecture name: it has blanks\n    -> write "gfx942"'),
         ("GFX942", 'K: "GFX942" is not an architecture name: these are lower case\n    -> write "gfx942"'),
-        ("gfx9999", f'K: unknown architecture "gfx9999"\n    -> Did you mean "gfx950"? {KNOWN}'),
-        ("mi300", f'K: unknown architecture "mi300"\n    -> {KNOWN}'),
+        ("gfx9999", f'K: unknown architecture "gfx9999"\n    -> {KNOWN}'),
+        ("gfx1199", f'K: unknown architecture "gfx1199"\n    -> {KNOWN}'),
+        ("gfx943", f'K: unknown architecture "gfx943"\n    -> Did you mean "gfx942"? {KNOWN}'),
+        ("gfx11000", f'K: unknown architecture "gfx11000"\n    -> Did you mean "gfx1100"? {KNOWN}'),
+        ("942", f'K: unknown architecture "942"\n    -> Did you mean "gfx942"? {KNOWN}'),
+        ("mi400", f'K: unknown architecture "mi400"\n    -> {KNOWN}'),
+        (
+            "MI100",
+            (
+                'K: "MI100" is the name of a product, whose architecture is gfx908, which is older than gfx90a, the oldest processor '
+                f"supported\n    -> {KNOWN}"
+            ),
+        ),
         ("sm_90", f'K: "sm_90": NVIDIA targets are not supported; FlyDSL compiles for AMD gfx processors\n    -> {KNOWN}'),
         (
             "gfx942:xnack+",
@@ -153,7 +164,7 @@ def test_parse() -> None:
                 '"any", so one code object serves all settings\n    -> write "gfx942"'
             ),
         ),
-        ("gfx9999:xnack+", f'K: unknown architecture "gfx9999:xnack+"\n    -> Did you mean "gfx950"? {KNOWN}'),
+        ("gfx9999:xnack+", f'K: unknown architecture "gfx9999:xnack+"\n    -> {KNOWN}'),
         (
             "native",
             f'K: "native" is not an architecture name: the build machine is not probed and there is no default list\n    -> {KNOWN}',
@@ -177,3 +188,39 @@ def test_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_target(text, "K")
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "chip"),
+    [
+        ("MI300X", "gfx942"),
+        ("mi300", "gfx942"),
+        ("AMD Instinct MI250X", "gfx90a"),
+        ("MI355X", "gfx950"),
+        ("Radeon RX 7900 XTX", "gfx1100"),
+        ("RX7900XTX", "gfx1100"),
+        ("7900-xtx", "gfx1100"),
+        ("Radeon PRO W7900 Dual Slot", "gfx1100"),
+        ("W6800", "gfx1030"),
+        ("AMD Radeon™ RX 6700 XT", "gfx1031"),
+        ("RX 7600", "gfx1102"),
+        ("RX 9070 XT", "gfx1201"),
+        ("Radeon AI PRO R9700", "gfx1201"),
+        ("Ryzen AI Max+ PRO 395", "gfx1151"),
+        ("Strix Halo", "gfx1151"),
+        ("AMD Ryzen AI 9 HX 370", "gfx1150"),
+        ("Radeon 780M Graphics", "gfx1103"),
+    ],
+)
+def test_products(text: str, chip: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_target(text, "K")
+    assert str(caught.value) == f'K: "{text}" is the name of a product, whose architecture is {chip}\n    -> write "{chip}"'
+
+
+def test_a_product_has_one_architecture() -> None:
+    products = [product for target in TARGETS.values() for product in target.products]
+    for product in products:
+        assert products.count(product) == 1
+        with pytest.raises(ConfigError, match="is the name of a product, whose architecture is gfx"):
+            parse_target(product, "K")

@@ -9,17 +9,19 @@ the base can make, such as extension modules, from the unpacked wheel.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib
 import inspect
 import re
 import shutil
+import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.backend.session import Layout
-from flydsl_build.errors import BuildError, ConfigError, Fault, FaultCollector
+from flydsl_build.errors import UNWRITABLE, BuildError, ConfigError, Fault, FaultCollector
 from flydsl_build.package.pipeline import build_kernels, unwritable
 from flydsl_build.package.platform_tag import wheel_tag
 from flydsl_build.package.project import Project
@@ -151,13 +153,18 @@ def add_kernels(wheel: Path, settings: Settings, form: WheelForm) -> Path:
     """
     name, version = distribution_of(wheel)
     with _unpacked(wheel, settings.project_dir / "build" / "flydsl-wheel") as tree:
-        python = [PurePosixPath(path.relative_to(tree).as_posix()) for path in sorted(tree.rglob("*.py"))]
-        roots = dict.fromkeys(source_roots(settings.project_dir, python, built=tree).values())
+        files = [PurePosixPath(path.relative_to(tree).as_posix()) for path in sorted(tree.rglob("*")) if path.is_file()]
+        files = [file for file in files if not file.parts[0].endswith((".dist-info", ".data"))]
+        there = source_roots(settings.project_dir, files, built=tree)
+        roots = [*dict.fromkeys(str(root) for file, root in there.items() if file.suffix == ".py")]
+        # The cache knows where modules are imported from: a temporary folder that has nothing of its own is left out.
+        if len(there) < len(files):
+            roots.append(str(tree.resolve()))
         project = Project(
             root=settings.project_dir,
             name=name,
             version=form.version(version),
-            package_roots=(*map(str, roots), str(tree.resolve())),
+            package_roots=tuple(roots),
             build_lib=tree,
             sources=(tree,),
             installer=(settings.base, f"what {settings.base} is told to install"),
@@ -171,22 +178,35 @@ def add_kernels(wheel: Path, settings: Settings, form: WheelForm) -> Path:
 
 @contextlib.contextmanager
 def _unpacked(wheel: Path, tree: Path) -> Iterator[Path]:
-    """Unpack a wheel, laid out as it will be installed; below the project, so that the cache knows its files by one name."""
+    """Unpack a wheel, laid out as it will be installed.
+
+    Below the project, so that the cache knows its files by one name; in a temporary folder if nothing can be written there.
+    """
     shutil.rmtree(tree, ignore_errors=True)
-    try:
+    with contextlib.ExitStack() as stack:
         try:
+            try:
+                tree.mkdir(parents=True)
+            except OSError as error:
+                # There may be one that an earlier build left, and that cannot be removed.
+                if error.errno not in {*UNWRITABLE, errno.EEXIST}:
+                    raise
+                tree = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flydsl-build-")), tree.name)
+                tree.mkdir()
+            stack.callback(_remove_tree, tree)
             _unpack(wheel, tree)
         except OSError as error:
             raise unwritable(error, tree) from None
         yield tree
-    finally:
-        shutil.rmtree(tree, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            tree.parent.rmdir()
+
+
+def _remove_tree(tree: Path) -> None:
+    shutil.rmtree(tree, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        tree.parent.rmdir()
 
 
 def _unpack(wheel: Path, tree: Path) -> None:
-    tree.mkdir(parents=True)
     with zipfile.ZipFile(wheel) as archive:
         for info in archive.infolist():
             path = Path(archive.extract(info, tree))

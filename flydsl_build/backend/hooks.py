@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.backend.build_environment import require_installed, require_machine, state_of
 from flydsl_build.backend.termination import cleaning_up_when_terminated
 from flydsl_build.cache.remote import fsspec_requirement
 from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
-from flydsl_build.errors import BuildError, Fault
+from flydsl_build.errors import UNWRITABLE, BuildError, Fault
+from flydsl_build.frontends.author_code import relative_to_roots, text_of
 from flydsl_build.toolchain.discovery import linker_is_present
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ __all__ = [
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
-    "needs_of",
+    "installed_needs_of",
     "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
@@ -68,7 +70,21 @@ def _setuptools_faults() -> Iterator[None]:
     """Tell what setuptools finds wrong with a project from its bugs."""
     try:
         yield
+    except SystemExit as error:
+        # What a command cannot do ends the process, with the reason as its text.
+        reason = str(error.__context__)
+        if not str(error).startswith("error: ") or not any(os.strerror(code) in reason for code in UNWRITABLE):
+            raise
+        fix = (
+            "build from a copy of the project; for a wheel, setuptools can write elsewhere: DIST_EXTRA_CONFIG=FILE in the "
+            "environment, where FILE has [build] build_base and [egg_info] egg_base, two folders that exist"
+        )
+        what = "setuptools writes into the project's folder, which cannot be written"
+        raise BuildError(Fault(where=str(Path.cwd()), what=what, fix=fix, detail=reason)) from None
     except Exception as error:
+        attribute = _attribute_read(error)
+        if attribute is not None:
+            raise BuildError(_version_fault(attribute, error)) from None
         errors = sys.modules.get("setuptools.errors")
         # It has a class for most, and a plain ValueError for what is invalid in the [project] table.
         known = errors is not None and isinstance(error, errors.BaseError)
@@ -77,6 +93,25 @@ def _setuptools_faults() -> Iterator[None]:
         what = "setuptools cannot build this project"
         fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=str(error))
         raise BuildError(fault) from None
+
+
+def _attribute_read(error: Exception) -> str | None:
+    """Return the `attr` of a version that setuptools was importing a module of the project for."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "read_attr" and frame.f_globals.get("__name__") == "setuptools.config.expand":
+            return str(frame.f_locals.get("attr_desc", "the version")).strip()
+    return None
+
+
+def _version_fault(attribute: str, error: Exception) -> Fault:
+    project = str(Path.cwd())
+    frames = [(relative_to_roots(one.filename, [project]), one) for one in traceback.extract_tb(error.__traceback__)]
+    return Fault(
+        where="tool.setuptools.dynamic.version",
+        what=f"setuptools imports the module of {attribute}, and that failed: {text_of(error)}",
+        fix="give the version where it is read without an import: as a literal in a module that imports nothing, or in [project]",
+        detail="\n".join(f"{place}:{one.lineno}: {one.line}" for place, one in frames if place is not None),
+    )
 
 
 def _settings(config_settings: Any, *, need_archs: bool = True) -> Settings:
@@ -104,6 +139,7 @@ def _unwritable(folder: str, error: OSError) -> BuildError:
 
 
 def _setuptools() -> ModuleType:
+    require_installed([SETUPTOOLS])
     from setuptools import build_meta
 
     module: ModuleType = build_meta
@@ -120,8 +156,8 @@ def _base(settings: Settings) -> Any:
 
 
 def _base_requires(settings: Settings, hook: str, config_settings: Any) -> list[str]:
-    """Ask the base for its own requirements. Before setuptools is installed there are none to ask for; another base is by now."""
-    if settings.has_setuptools_base and importlib.util.find_spec("setuptools") is None:
+    """Ask the base for its own requirements. Before a setuptools that serves is installed there are none to ask for; another base is."""
+    if settings.has_setuptools_base and not state_of(SETUPTOOLS)[0]:
         return []
     ask = getattr(_base(settings), hook, None)
     found: list[str] = ask(base_settings(config_settings)) if ask is not None else []
@@ -135,11 +171,17 @@ def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str
     return [*own, *base]
 
 
-def needs_of(settings: Settings) -> list[str]:
+def _needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
-    own = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
+    needed = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
     if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
-        own.append(ZIGLANG)
+        needed.append(ZIGLANG)
+    return [*needed, *_needs_of_settings(settings)]
+
+
+def _needs_of_settings(settings: Settings) -> list[str]:
+    """Return what settings of this project need besides."""
+    own = []
     if settings.cache and settings.remote_cache is not None:
         own.append(fsspec_requirement(settings.remote_cache))
     if settings.executor == "dask":
@@ -149,11 +191,22 @@ def needs_of(settings: Settings) -> list[str]:
     return own
 
 
+def installed_needs_of(settings: Settings) -> list[str]:
+    """Return what has to be installed to compile kernels. A linker need not come from a package, and a cache may be left out."""
+    base = [SETUPTOOLS] if settings.has_setuptools_base else []
+    return [*base, JINJA, FLYDSL, NUMPY, *_needs_of_settings(settings)]
+
+
+def _require_machine(settings: Settings) -> None:
+    if settings.kernels or settings.kernels_from:
+        require_machine(settings, installed_needs_of(settings))
+
+
 def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
     with _faults_in_words():
         settings = _settings(config_settings)
-        return _requires(settings, "get_requires_for_build_wheel", config_settings, needs_of(settings))
+        return _requires(settings, "get_requires_for_build_wheel", config_settings, _needs_of(settings))
 
 
 def get_requires_for_build_sdist(config_settings: Any) -> list[str]:
@@ -166,7 +219,7 @@ def get_requires_for_build_editable(config_settings: Any) -> list[str]:
     """See `flydsl_build.backend`."""
     with _faults_in_words():
         settings = _editable_settings(config_settings)
-        own = needs_of(settings) if settings.editable == "aot" else []
+        own = _needs_of(settings) if settings.editable == "aot" else []
         return _requires(settings, "get_requires_for_build_editable", config_settings, own)
 
 
@@ -261,6 +314,7 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
     settings = _settings(config_settings)
     wheel_file.timestamp(os.environ)  # setuptools would answer a wrong SOURCE_DATE_EPOCH with a traceback, after all the work
     _require_folder(wheel_directory)
+    _require_machine(settings)
     form = _form(settings)
     forms = [form]
     if devices:
@@ -307,6 +361,8 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         settings = _editable_settings(config_settings)
         wheel_file.timestamp(os.environ)
         _require_folder(wheel_directory)
+        if settings.editable == "aot":
+            _require_machine(settings)
         running = session.Session(settings=settings, project=Path.cwd(), editable=True)
         with session.active(running):
             prepared = _prepared(settings, metadata_directory)

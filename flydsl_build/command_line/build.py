@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,9 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     project = project_folder(arguments.project)
     output = arguments.output.resolve()
-    document = project_document(project)
-    _check_environment(document)
-    _note_other_backend(document)
+    _note_other_backend(project_document(project))
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -58,20 +54,6 @@ def _run(arguments: argparse.Namespace) -> int:
             names = [backend.build_wheel(str(output), config_settings(arguments.config))]
     sys.stdout.writelines(f"flydsl-build: wrote {output / name}\n" for name in names)
     return 0
-
-
-def _check_environment(document: dict[str, Any]) -> None:
-    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, SETUPTOOLS
-    from flydsl_build.config.sources import SETUPTOOLS as SETUPTOOLS_BASE
-
-    # Another base says itself what it needs.
-    has_other_base = table_in(document, "tool", "flydsl-build").get("base", SETUPTOOLS_BASE) != SETUPTOOLS_BASE
-    needed = {re.split("[<>]", one)[0]: one for one in (*([] if has_other_base else [SETUPTOOLS]), JINJA, FLYDSL, NUMPY)}
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        install = " ".join(f'"{needed[name]}"' for name in missing)
-        what = "not installed here, and this command builds without isolation"
-        raise BuildError(Fault(where=", ".join(missing), what=what, fix=f"pip install {install}, or build with pip wheel"))
 
 
 def _note_other_backend(document: dict[str, Any]) -> None:

@@ -101,9 +101,10 @@ def _checks(project: Path) -> Iterator[_Check]:
 
 
 def _system() -> _Check:
-    right = sys.platform == "linux" and platform.machine() in {"x86_64", "AMD64"}
-    found = f"{platform.system()} {platform.machine()}"
-    return _Check(mark=_OK if right else _MISSING, name="system", found=found if right else f"{found}: kernels are built on x86-64 Linux")
+    from flydsl_build.backend.build_environment import system_fault
+
+    fault = system_fault()
+    return _Check(mark=_OK if fault is None else _MISSING, name="system", found=fault or f"{platform.system()} {platform.machine()}")
 
 
 def _own() -> _Check:
@@ -121,29 +122,19 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
-
-
 def _requirements(settings: Settings | None) -> list[str]:
-    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, PLATFORMDIRS, SETUPTOOLS, ZIGLANG, needs_of
+    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, SETUPTOOLS, installed_needs_of
 
-    # A build can do without these two: there is a note on each, and on the linker a line of its own.
-    needed = [JINJA, FLYDSL, NUMPY] if settings is None else [one for one in needs_of(settings) if one not in {PLATFORMDIRS, ZIGLANG}]
-    return [SETUPTOOLS, *needed] if settings is None or settings.has_setuptools_base else needed
+    # A build can do without others: there is a note on each, and on the linker a line of its own.
+    return [SETUPTOOLS, JINJA, FLYDSL, NUMPY] if settings is None else installed_needs_of(settings)
 
 
 def _needed(requirement: str) -> _Check:
-    name = re.split(r"[\[<>]", requirement)[0]
-    version = _version(name)
-    if version is None:
-        return _Check(mark=_MISSING, name=name, found=f'not installed: pip install "{requirement}"')
-    numbers = _numbers(version)
-    bounds = {sign: _numbers(bound) for sign, bound in re.findall(r"(>=|<)([\d.]+)", requirement)}
-    if numbers < bounds.get(">=", ()) or ("<" in bounds and numbers >= bounds["<"]):
-        return _Check(mark=_MISSING, name=name, found=f'{version} is not supported: pip install "{requirement}"')
-    return _Check(mark=_OK, name=name, found=version)
+    from flydsl_build.backend.build_environment import name_of, state_of
+
+    is_right, found = state_of(requirement)
+    mark, fix = (_OK, "") if is_right else (_MISSING, f': pip install "{requirement}"')
+    return _Check(mark=mark, name=name_of(requirement), found=found + fix)
 
 
 def _base(settings: Settings) -> _Check:

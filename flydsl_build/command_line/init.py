@@ -3,53 +3,28 @@
 
 from __future__ import annotations
 
-import ast
-import os
+import json
 import shutil
 import sys
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flydsl_build.command_line.arguments import add_project, project_folder, write_file
+from flydsl_build.command_line.arguments import add_project, project_folder, table_in, write_file
+from flydsl_build.command_line.source_search import search_sources
+from flydsl_build.config.keys import quote_key
+from flydsl_build.config.sources import SETUPTOOLS
 from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from flydsl_build.command_line.arguments import Subparsers
+    from flydsl_build.command_line.source_search import Found
 
-__all__ = ["Launcher", "add", "find_launchers"]
+__all__ = ["add"]
 
-_JIT = {"flydsl.compiler.jit", "flydsl.jit"}
-_SKIPPED = {"build", "dist", "tests", "test", "docs", "node_modules", "__pycache__", "venv", "site-packages"}
-_PYTHON_NUMBERS = {"int": "i32", "float": "f32", "bool": "bool"}
 _BACKEND = "flydsl_build.backend"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launcher:
-    """A launcher, or a factory of one, as its source shows it.
-
-    Parameters
-    ----------
-    args
-        Guessed argument types of the parameters that need one.
-    constexpr
-        Names of its constexpr parameters.
-    params
-        Names of the factory's parameters that have no default; None for a plain launcher.
-    """
-
-    module: str
-    attribute: str
-    file: str
-    line: int
-    args: tuple[tuple[str, str], ...]
-    constexpr: tuple[str, ...]
-    params: tuple[str, ...] | None
 
 
 def add(subparsers: Subparsers) -> None:
@@ -65,17 +40,17 @@ def _run(arguments: argparse.Namespace) -> int:
     path = project / "pyproject.toml"
     text = _read(path)
     document = _checked(text, dry_run=arguments.dry_run)
-    launchers, unreadable = find_launchers(project, _roots(project, document))
-    for file, why in unreadable:
+    found = search_sources(project, _roots(project, document))
+    for file, why in found.unreadable:
         sys.stderr.write(f"flydsl-build: warning: {file} was left out: {why}\n")
-    if not launchers:
+    if not found.launchers:
         raise BuildError(
             Fault(where=str(arguments.project), what="no function decorated with @flyc.jit was found", fix="name the project's folder")
         )
-    for one in launchers:
+    for one in found.launchers:
         words = "factory of launchers" if one.params is not None else "launcher"
         sys.stderr.write(f"found {words} {one.module}:{one.attribute} ({one.file}:{one.line})\n")
-    table = _table(launchers)
+    table = _table(found, _base(document))
     if arguments.dry_run:
         sys.stdout.write(table)
         return 0
@@ -89,9 +64,10 @@ def _run(arguments: argparse.Namespace) -> int:
         ) from None
     _replace(path, joined)
     sys.stdout.write(f"flydsl-build: wrote [tool.flydsl-build] into {path}\n")
-    system = document.get("build-system")
-    if not isinstance(system, dict) or system.get("build-backend") != _BACKEND:
-        sys.stdout.write(f'still to do: [build-system] requires = ["flydsl-build"], build-backend = "{_BACKEND}"\n')
+    system = table_in(document, "build-system")
+    if system.get("build-backend") != _BACKEND:
+        requires = ["flydsl-build", *_strings(system.get("requires"))]
+        sys.stdout.write(f'still to do: [build-system] requires = {json.dumps(requires)}, build-backend = "{_BACKEND}"\n')
     sys.stdout.write("still to do: set archs, and check the argument types, which are guesses in comments\n")
     return 0
 
@@ -141,133 +117,42 @@ def _checked(text: str, *, dry_run: bool) -> dict[str, object]:
     return document
 
 
-def _roots(project: Path, document: dict[str, object]) -> list[Path]:
-    """Return the folders that dotted names start in: setuptools' `where`, else `src` if it is there, else the project."""
-    place: object = document
-    for name in ("tool", "setuptools", "packages", "find", "where"):
-        place = place.get(name) if isinstance(place, dict) else None
-    names = [one for one in place if isinstance(one, str)] if isinstance(place, list) else []
+def _strings(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _base(document: dict[str, Any]) -> str | None:
+    """Return the back end that the project has, which goes on building the package, its version too; None for setuptools."""
+    named = table_in(document, "build-system").get("build-backend")
+    return named if isinstance(named, str) and named != _BACKEND and named.partition(":")[0] != SETUPTOOLS else None
+
+
+def _roots(project: Path, document: dict[str, Any]) -> list[Path]:
+    """Return the folders that dotted names start in: what the back end is told, else `src` if it is there, else the project."""
+    tool = table_in(document, "tool")
+    names = [
+        *_strings(table_in(tool, "setuptools", "packages", "find").get("where")),
+        *_strings([table_in(tool, "maturin").get("python-source")]),
+    ]
+    for packages in (
+        table_in(tool, "hatch", "build", "targets", "wheel").get("packages"),
+        table_in(tool, "scikit-build", "wheel").get("packages"),
+    ):
+        names += [str(Path(one).parent) for one in _strings(packages)]
     if not names:
         names = ["src"] if (project / "src").is_dir() else ["."]
-    return [project / one for one in names]
-
-
-# The search
-
-
-def find_launchers(project: Path, roots: list[Path]) -> tuple[list[Launcher], list[tuple[str, str]]]:
-    """Return the launchers in the modules below the roots, in order of file and line, and the files that could not be read."""
-    found: list[Launcher] = []
-    unreadable: list[tuple[str, str]] = []
-    for root in roots:
-        for path in _sources(root):
-            file = path.relative_to(project).as_posix()
-            try:
-                tree = ast.parse(path.read_bytes())
-            except (SyntaxError, ValueError) as error:
-                unreadable.append((file, f"{type(error).__name__}: {error}"))
-                continue
-            except (OSError, RecursionError) as error:
-                unreadable.append((file, str(error)))
-                continue
-            parts = path.relative_to(root).with_suffix("").parts
-            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found += _launchers(tree, module, file)
-    return found, unreadable
-
-
-def _sources(root: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(root):
-        folders[:] = sorted(one for one in folders if one not in _SKIPPED and one.isidentifier() and not one.startswith((".", "_flydsl")))
-        yield from (Path(place, one) for one in sorted(files) if one.endswith(".py") and one[:-3].isidentifier())
-
-
-def _launchers(tree: ast.Module, module: str, file: str) -> Iterator[Launcher]:
-    names = _imported(tree)
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        if _is_launcher(node, names):
-            args, constexpr = _arguments(node, names)
-            yield Launcher(module=module, attribute=node.name, file=file, line=node.lineno, args=args, constexpr=constexpr, params=None)
-            continue
-        inner = next(
-            (one for one in ast.walk(node) if isinstance(one, ast.FunctionDef) and one is not node and _is_launcher(one, names)), None
-        )
-        if inner is not None:
-            args, constexpr = _arguments(inner, {**names, **_imported(node)})
-            yield Launcher(
-                module=module, attribute=node.name, file=file, line=node.lineno, args=args, constexpr=constexpr, params=_required(node)
-            )
-
-
-def _imported(tree: ast.AST) -> dict[str, str]:
-    """Return local names and what they stand for, for everything that is imported anywhere in the tree."""
-    found: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.update((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
-    return found
-
-
-def _dotted(node: ast.expr | None, names: dict[str, str]) -> str:
-    """Return the full dotted name of an expression, or "" if it is none."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    return ".".join([names.get(node.id, node.id), *reversed(parts)])
-
-
-def _is_launcher(node: ast.FunctionDef, names: dict[str, str]) -> bool:
-    return any(_dotted(one.func if isinstance(one, ast.Call) else one, names) in _JIT for one in node.decorator_list)
-
-
-def _arguments(node: ast.FunctionDef, names: dict[str, str]) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return what the table has to say of a launcher's parameters: guesses for arguments, and the constexpr ones.
-
-    A scalar or stream annotation fixes the type, so that needs no entry.
-    """
-    args: list[tuple[str, str]] = []
-    constexpr: list[str] = []
-    for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-        annotation = parameter.annotation
-        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-            try:
-                annotation = ast.parse(annotation.value, mode="eval").body
-            except SyntaxError:
-                annotation = None
-        name = _dotted(annotation.value if isinstance(annotation, ast.Subscript) else annotation, names).rpartition(".")[2]
-        if name in {"Constexpr", "type", "Type"}:
-            constexpr.append(parameter.arg)
-        elif name == "Pointer":
-            args.append((parameter.arg, "ptr<f32>"))
-        elif name in {"Tensor", ""}:
-            args.append((parameter.arg, "f32[M, N]"))
-        elif name in _PYTHON_NUMBERS:
-            args.append((parameter.arg, _PYTHON_NUMBERS[name]))
-    return tuple(args), tuple(constexpr)
-
-
-def _required(node: ast.FunctionDef) -> tuple[str, ...]:
-    """Return the parameters of a factory that have no default."""
-    positional = [*node.args.posonlyargs, *node.args.args]
-    positional = positional[: len(positional) - len(node.args.defaults)]
-    keyword = [one for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if default is None]
-    return tuple(one.arg for one in (*positional, *keyword))
+    return [project / one for one in dict.fromkeys(names)]
 
 
 # The table
 
 
-def _table(launchers: list[Launcher]) -> str:
-    lines = ["[tool.flydsl-build]", "# The gfx targets to build for; there is no default.", '# archs = ["gfx942", "gfx950"]', ""]
-    for one in launchers:
+def _table(found: Found, base: str | None) -> str:
+    lines = ["[tool.flydsl-build]"]
+    if base is not None:
+        lines.append(f"base = {json.dumps(base)}")
+    lines += ["# The gfx targets to build for; there is no default.", '# archs = ["gfx942", "gfx950"]', ""]
+    for one in found.launchers:
         lines.append(f'[tool.flydsl-build.kernels."{one.module}:{one.attribute}"]')
         if one.params is not None:
             values = ", ".join(f"{name} = []" for name in one.params)
@@ -277,5 +162,12 @@ def _table(launchers: list[Launcher]) -> str:
             lines.append(f"# args = {{ {types} }}")
         if one.constexpr:
             lines.append("# constexpr = { " + ", ".join(f"{name} = []" for name in one.constexpr) + " }")
+        if one.out:
+            lines.append(f"# out = {json.dumps(one.out)}")
+        lines.append("")
+    for extern in found.externs:
+        path = extern.bitcode or (None if extern.is_linked else f"lib/{extern.symbol}_{{arch}}.bc")
+        lines.append(f"# [tool.flydsl-build.externs.{quote_key(extern.symbol)}]")
+        lines.append("# The source names the bitcode." if path is None else f"# bitcode = {json.dumps(path)}")
         lines.append("")
     return "\n".join(lines)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`flydsl-build plan`: the jobs of a build, without compiling anything."""
+"""`flydsl-build plan`: the jobs of a build, without compiling anything; with `--check`, whether they fit the project's modules."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("plan", help="show the jobs of a build, without compiling")
     add_project(parser)
     add_config(parser)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="import the modules and match declarations with them, in processes with FlyDSL; no kernel is traced",
+    )
     add_json(parser)
     parser.set_defaults(run=_run)
 
@@ -46,10 +51,17 @@ def _run(arguments: argparse.Namespace) -> int:
         settings = with_declarations(settings)
     specializations = expand(settings)
     groups = group_specializations(specializations, settings)
+    if arguments.check:
+        from flydsl_build.backend.plan_check import check_declarations
+
+        for warning in check_declarations(settings):
+            sys.stderr.write(f"flydsl-build: warning: {warning}\n")
     if arguments.json:
         _write_as_json(specializations, groups, settings)
     else:
         _write_as_text(specializations, groups, settings)
+        if arguments.check:
+            sys.stdout.write("checked: everything declared fits the modules\n")
     return 0
 
 

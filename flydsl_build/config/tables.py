@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..codec import EnumMember, PlainValue
@@ -306,6 +307,10 @@ class ExternTable:
         """Whether an entry of `bitcode` names a function, not a file."""
         return _FUNCTION.fullmatch(text) is not None
 
+    def fits(self, symbol: str) -> bool:
+        """Whether the table is for a symbol, if no table before it is."""
+        return fnmatchcase(symbol, self.symbol)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AxisTable:
@@ -491,8 +496,16 @@ class Settings:
     @property
     def all_targets(self) -> tuple[str, ...]:
         """Every target that some kernel is built for in this build."""
-        targets = (self.targets_for(kernel, each) for kernel in self.kernels for each in kernel.sets or (None,))
-        return tuple(dict.fromkeys(target for some in targets for target in some))
+        return tuple(dict.fromkeys(target for targets in self.targets_by_module.values() for target in targets))
+
+    @property
+    def targets_by_module(self) -> dict[str, tuple[str, ...]]:
+        """The targets that kernels of each module are built for in this build."""
+        found: dict[str, dict[str, None]] = {}
+        for kernel in self.kernels:
+            for each in kernel.sets or (None,):
+                found.setdefault(kernel.module, {}).update(dict.fromkeys(self.targets_for(kernel, each)))
+        return {module: tuple(targets) for module, targets in found.items()}
 
     @property
     def skipped(self) -> tuple[str, ...]:

@@ -101,6 +101,8 @@ class Job:
         Folder of pyproject.toml, from which bitcode paths start.
     environment
         The project's environment table, unexpanded; `engine.local` has set the expanded values.
+    check
+        Compile nothing: see whether what is declared fits the author's modules, and whether the files of externs are right.
     """
 
     module: str
@@ -112,6 +114,7 @@ class Job:
     externs: tuple[ExternTable, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     dump_ir: str | None = None
+    check: bool = False
 
     @property
     def label(self) -> str:
@@ -240,6 +243,8 @@ class JobResult:
     ----------
     enums
         By `module:class`, the enums whose members are among the values.
+    symbols
+        The extern functions that its kernels call.
     """
 
     module: str
@@ -255,6 +260,7 @@ class JobResult:
     flydsl: str
     llvm: str
     seconds: float
+    symbols: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = field(default=())
     enums: dict[str, EnumClass] = field(default_factory=dict)

@@ -43,6 +43,8 @@ class StoredResult:
         Of the description and the code; empty without a cache.
     init
         The init functions of its code objects.
+    symbols
+        The extern functions that its kernels call.
     warnings
         What the compile process warned of.
     dependencies
@@ -55,6 +57,7 @@ class StoredResult:
     cached: bool
     digest: str
     init: tuple[str, ...]
+    symbols: tuple[str, ...]
     warnings: tuple[str, ...]
     dependencies: Mapping[str, str | None] | None
 
@@ -83,6 +86,7 @@ def facts_of(result: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return what is asked of every result, as JSON values: a cache keeps it apart from the description."""
     return {
         "init": list(dict.fromkeys(init for built in result["code_objects"] for init in built.get("init", ()))),
+        "symbols": list(result.get("symbols", ())),
         "warnings": list(result.get("warnings", ())),
     }
 
@@ -98,6 +102,7 @@ def stored_result(
         cached=cached,
         digest=digest,
         init=tuple(facts["init"]),
+        symbols=tuple(facts["symbols"]),
         warnings=tuple(facts["warnings"]),
         dependencies=dependencies,
     )

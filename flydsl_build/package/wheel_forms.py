@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 from flydsl_build.errors import ConfigError, Fault
 from flydsl_build.package.source_files import every_license_file
 from flydsl_build.package.wheel_metadata import Headers, normalized
-from flydsl_build.targets.processors import parse_target
+from flydsl_build.targets.processors import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from flydsl_build.config.settings import Settings
@@ -47,6 +47,8 @@ class WheelForm:
         The `wheel` setting.
     targets
         Those of the project's kernels, sorted; exactly one for all but fat and host wheels.
+    generic
+        Of a host wheel, the chips beside whose device wheels that of a generic target is needed: some module has code for that alone.
     build_tag
         Whether a per-arch wheel has its target in the build tag, not in its version.
     licenses
@@ -57,6 +59,7 @@ class WheelForm:
 
     kind: Literal["fat", "per-arch", "host", "device", "variant"]
     targets: tuple[str, ...] = ()
+    generic: tuple[tuple[str, str], ...] = ()
     build_tag: bool = False
     licenses: tuple[str, ...] = ()
     variant: str = ""
@@ -105,7 +108,8 @@ class WheelForm:
         return headers.text()
 
     def _add_extras(self, headers: Headers, name: str, version: str) -> None:
-        devices = {f"device-{target}": [target] for target in self.targets}
+        generic = dict(self.generic)
+        devices = {f"device-{target}": [target, *([generic[target]] if target in generic else [])] for target in self.targets}
         extras = {**devices, "device-all": list(self.targets)}
         taken = sorted({normalized(one) for one in headers.all("Provides-Extra")} & extras.keys())
         if taken:
@@ -159,16 +163,24 @@ def form_of(settings: Settings, project: Path) -> WheelForm:
     return WheelForm(
         kind=settings.wheel,
         targets=targets,
+        generic=_generic_beside(settings.targets_by_module.values()) if settings.wheel == "host" else (),
         build_tag=settings.per_arch_tag == "build-tag",
         licenses=() if settings.wheel == "host" else files,
         variant=_variant(settings, targets[0], project) if settings.wheel == "variant" else "",
     )
 
 
+def _generic_beside(modules: Collection[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    """Return the chips that some modules have code for and others only that of the generic target, with the latter."""
+    chips = {target for targets in modules for target in targets if not TARGETS[target].is_generic}
+    found = {(chip, name) for targets in modules for name in targets for chip in TARGETS[name].members if chip in chips - set(targets)}
+    return tuple(sorted(found))
+
+
 def _variant(settings: Settings, target: str, project: Path) -> str:
     from flydsl_build.package.variant import variant_description
 
-    if parse_target(target, where=settings.wheel_from).is_generic:
+    if TARGETS[target].is_generic:
         raise ConfigError(
             Fault(
                 where=settings.wheel_from,

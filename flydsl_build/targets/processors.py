@@ -4,6 +4,7 @@
 The table holds what LLVM's AMDGPU back end knows of each processor from gfx90a up: machine numbers from
 https://llvm.org/docs/AMDGPUUsage.html#amdgpu-ef-amdgpu-mach-table, target features from its processor table. Every row
 was compared with the ELF header, the LDS limit and the register allocation that the LLVM inside FlyDSL 0.5.0 yields.
+Products are those of https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html and of LLVM's table.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Target:
         For a generic target: the member that FlyDSL is told to compile for (its own passes know no generic names).
     generic_version
         For a generic target: bits 24 to 31 of `e_flags`.
+    products
+        What the chip is sold as, without AMD's names of product lines.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Target:
     members: tuple[str, ...] = ()
     representative: str | None = None
     generic_version: int = 0
+    products: tuple[str, ...] = ()
 
     @property
     def instead(self) -> str:
@@ -164,8 +168,14 @@ class _Family:
     sramecc: bool = False
     generic: str | None = None
 
-    def target(self, name: str, machine: int, *, lds_limit: int = 0, members: tuple[str, ...] = ()) -> Target:
-        """Return the row of one processor, or of a generic target if it has members (the first one represents it)."""
+    def target(self, name: str, machine: int, products: str = "", *, lds_limit: int = 0, members: tuple[str, ...] = ()) -> Target:
+        """Return the row of one processor, or of a generic target if it has members (the first one represents it).
+
+        Parameters
+        ----------
+        products
+            Separated by commas.
+        """
         return Target(
             name=name,
             machine=machine,
@@ -181,6 +191,7 @@ class _Family:
             members=members,
             representative=members[0] if members else None,
             generic_version=1 if members else 0,
+            products=tuple(products.split(", ")) if products else (),
         )
 
 
@@ -216,35 +227,35 @@ _GFX125 = _Family(
 )
 
 _ROWS = (
-    _CDNA2.target("gfx90a", 0x3F),
+    _CDNA2.target("gfx90a", 0x3F, "MI200, MI210, MI250, MI250X"),
     _VEGA_APU.target("gfx90c", 0x32),
-    _CDNA3.target("gfx942", 0x4C),
-    _CDNA3.target("gfx950", 0x4F, lds_limit=160 * _KIB),
-    _RDNA1.target("gfx1010", 0x33),
-    _RDNA1.target("gfx1011", 0x34),
-    _RDNA1.target("gfx1012", 0x35),
+    _CDNA3.target("gfx942", 0x4C, "MI300, MI300A, MI300X, MI308X, MI325X"),
+    _CDNA3.target("gfx950", 0x4F, "MI350, MI350P, MI350X, MI355X", lds_limit=160 * _KIB),
+    _RDNA1.target("gfx1010", 0x33, "RX 5600 XT, RX 5700, RX 5700 XT, W5700"),
+    _RDNA1.target("gfx1011", 0x34, "V520"),
+    _RDNA1.target("gfx1012", 0x35, "RX 5300, RX 5500, RX 5500 XT, W5500"),
     _RDNA1.target("gfx1013", 0x42),
-    _RDNA2.target("gfx1030", 0x36),
-    _RDNA2.target("gfx1031", 0x37),
-    _RDNA2.target("gfx1032", 0x38),
-    _RDNA2.target("gfx1033", 0x39),
-    _RDNA2.target("gfx1034", 0x3E),
-    _RDNA2.target("gfx1035", 0x3D),
+    _RDNA2.target("gfx1030", 0x36, "RX 6800, RX 6800 XT, RX 6900 XT, RX 6950 XT, V620, W6800"),
+    _RDNA2.target("gfx1031", 0x37, "RX 6700, RX 6700 XT, RX 6750 XT"),
+    _RDNA2.target("gfx1032", 0x38, "RX 6600, RX 6600 XT, RX 6650 XT, W6600"),
+    _RDNA2.target("gfx1033", 0x39, "Steam Deck"),
+    _RDNA2.target("gfx1034", 0x3E, "RX 6300, RX 6400, RX 6500 XT, W6300, W6400"),
+    _RDNA2.target("gfx1035", 0x3D, "660M, 680M"),
     _RDNA2.target("gfx1036", 0x45),
-    _RDNA3_LARGE.target("gfx1100", 0x41),
-    _RDNA3_LARGE.target("gfx1101", 0x46),
-    _RDNA3.target("gfx1102", 0x47),
-    _RDNA3.target("gfx1103", 0x44),
-    _RDNA3.target("gfx1150", 0x43),
-    _RDNA3_LARGE.target("gfx1151", 0x4A),
-    _RDNA3.target("gfx1152", 0x55),
+    _RDNA3_LARGE.target("gfx1100", 0x41, "RX 7900 GRE, RX 7900 XT, RX 7900 XTX, RX 7900M, W7800, W7800 48GB, W7900, W7900 Dual Slot"),
+    _RDNA3_LARGE.target("gfx1101", 0x46, "RX 7700, RX 7700 XT, RX 7800 XT, RX 7800M, V710, W7700"),
+    _RDNA3.target("gfx1102", 0x47, "RX 7600, RX 7600 XT, RX 7600M, RX 7600M XT, RX 7600S, RX 7700S, W7500, W7600"),
+    _RDNA3.target("gfx1103", 0x44, "760M, 780M, 7 7840HS, 7 7840U, 7 8700G, 7 8840U, 9 270, 9 7940HS, 9 8945HS, Hawk Point, Phoenix"),
+    _RDNA3.target("gfx1150", 0x43, "880M, 890M, 9 365, 9 HX 370, 9 HX 375, Strix Point"),
+    _RDNA3_LARGE.target("gfx1151", 0x4A, "8050S, 8060S, Max 385, Max 390, Max 395, Strix Halo"),
+    _RDNA3.target("gfx1152", 0x55, "840M, 860M, 5 340, 7 350, Krackan Point"),
     _RDNA3.target("gfx1153", 0x58),
     _RDNA3_ALONE.target("gfx1154", 0x57),
     _RDNA3_ALONE.target("gfx1170", 0x5D),
     _RDNA3_ALONE.target("gfx1171", 0x5E),
     _RDNA3_ALONE.target("gfx1172", 0x5C),
-    _RDNA4.target("gfx1200", 0x48),
-    _RDNA4.target("gfx1201", 0x4E),
+    _RDNA4.target("gfx1200", 0x48, "RX 9050, RX 9060, RX 9060 XT, RX 9060 XT LP"),
+    _RDNA4.target("gfx1201", 0x4E, "R9600D, R9700, RX 9070, RX 9070 GRE, RX 9070 XT"),
     _GFX125.target("gfx1250", 0x49),
     _GFX125.target("gfx1251", 0x5A),
     # A generic target has the smallest limits of its members. The first member represents it in FlyDSL's own passes.
@@ -267,6 +278,18 @@ GENERIC_TARGETS: tuple[str, ...] = tuple(row.name for row in _ROWS if row.is_gen
 
 _BY_MACHINE = {row.machine: row for row in _ROWS}
 
+# AMD's names of product lines, and what people leave out of a product's name.
+_LINES = re.compile(r"amd|instinct|radeon|ryzen|graphics|pro|ai|rx|\(tm\)|[\s_+™®-]")
+_OLDER_PRODUCTS = {"mi25": "gfx900", "mi50": "gfx906", "mi60": "gfx906", "mi100": "gfx908", "vii": "gfx906"}
+
+
+def _product(text: str) -> str:
+    return _LINES.sub("", text.lower())
+
+
+_BY_PRODUCT = {**_OLDER_PRODUCTS, **{_product(product): row.name for row in _ROWS for product in row.products}}
+
+_OLDEST = "gfx90a, the oldest processor supported"
 _NVIDIA = re.compile(r"(sm|compute)_?[0-9]+[a-z]?")
 _OLDER = re.compile(r"gfx([678][0-9]{2}|90[0-9])")
 _OTHER_GENERIC = re.compile(r"gfx[0-9]+(-[0-9]+)?-generic")
@@ -304,6 +327,10 @@ def _why_not(text: str) -> tuple[str, str]:  # noqa: C901, PLR0911 - one reason 
     known = "Known: " + ", ".join(TARGETS) + "."
     if not text.strip():
         return "an architecture name is empty", known
+    chip = _BY_PRODUCT.get(_product(text))
+    if chip is not None:
+        what = f'"{text}" is the name of a product, whose architecture is {chip}'
+        return (what, f'write "{chip}"') if chip in TARGETS else (f"{what}, which is older than {_OLDEST}", known)
     if text != "".join(text.split()):
         return f'"{text}" is not an architecture name: it has blanks', f'write "{"".join(text.split())}"'
     if text != text.lower():
@@ -322,8 +349,9 @@ def _why_not(text: str) -> tuple[str, str]:  # noqa: C901, PLR0911 - one reason 
         # flydsl.runtime.device.get_warp_size says 64 for it, LLVM 32: a kernel's lane arithmetic would be wrong, without a word.
         return '"gfx1310" is not supported: FlyDSL takes its wavefront for 64 lanes, LLVM compiles it with 32', known
     if _OLDER.fullmatch(text):
-        return f'"{text}" is older than gfx90a, the oldest processor supported', known
+        return f'"{text}" is older than {_OLDEST}', known
     if _OTHER_GENERIC.fullmatch(text):
         return f'"{text}" is not one of the supported generic targets', "Supported: " + ", ".join(GENERIC_TARGETS) + "."
-    near = difflib.get_close_matches(chip, TARGETS, n=1, cutoff=0.6)
+    # One character more, less or other: names that have more in common are other processors.
+    near = [f"gfx{chip}"] if f"gfx{chip}" in TARGETS else difflib.get_close_matches(chip, TARGETS, n=1, cutoff=0.8)
     return f'unknown architecture "{text}"', (f'Did you mean "{near[0]}"? ' if near else "") + known

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,9 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["PACKAGES", "TESTS", "Answer", "build_environment", "call_hook", "copy_project", "manifest", "members", "run_script", "unpack"]
+__all__ = [
+    "PACKAGES",
+    "TESTS",
+    "WITHOUT_ROOTS_RIGHTS",
+    "Answer",
+    "build_environment",
+    "call_hook",
+    "copy_project",
+    "manifest",
+    "members",
+    "read_only",
+    "run_script",
+    "unpack",
+]
 
 TESTS = Path(__file__).resolve().parents[1]
 PACKAGES = TESTS / "packages"
@@ -36,6 +50,10 @@ imported = sorted(name for name, module in sys.modules.items() if module is not 
 with open(request["answer"], "w") as file:
     json.dump({"value": value, "spawned": spawned, "imported": imported}, file)
 """
+
+# Root writes where nobody may, unless it gives that up. Others have nothing to give up.
+_RIGHTS = "-dac_override,-dac_read_search"
+WITHOUT_ROOTS_RIGHTS = ["setpriv", f"--bounding-set={_RIGHTS}", f"--inh-caps={_RIGHTS}"] if os.geteuid() == 0 else []
 
 # An isolated build has no torch, and a worker that imports torch needs seconds.
 _NO_TORCH = """
@@ -192,3 +210,16 @@ def run_script(
     done = subprocess.run([str(python), "-c", preamble + script], env=environ, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}{done.stderr}"
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Let nobody write into a folder and all that is in it."""
+    paths = [folder, *folder.rglob("*")]
+    for path in paths:
+        path.chmod(path.stat().st_mode & ~0o222)
+    try:
+        yield
+    finally:
+        for path in paths:
+            path.chmod(path.stat().st_mode | 0o200)

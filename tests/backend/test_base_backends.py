@@ -13,7 +13,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, members, run_script, unpack
+from front_end import PACKAGES, WITHOUT_ROOTS_RIGHTS, call_hook, copy_project, members, read_only, run_script, unpack
 from test_layouts import anchor, artefacts
 
 from flydsl_build.package.wheel_file import rewrite
@@ -301,6 +301,33 @@ def test_a_build_folder_that_cannot_be_written(hook: str, tmp_path: Path) -> Non
     assert fault in answer.output
     assert "Traceback" not in answer.output
     assert list(dist.iterdir()) == []
+
+
+@pytest.mark.parametrize("base", ["hatchling", "scikit"])
+def test_a_project_that_cannot_be_written(base: str, wheels: dict[str, Path], tmp_path: Path) -> None:
+    project = project_on(base, tmp_path)
+    cache = {"FLYDSL_BUILD_CACHE": "true", "FLYDSL_BUILD_CACHE_DIR": str(tmp_path / "cache")}
+    said = []
+    with read_only(project):
+        for number in range(2):
+            (dist := tmp_path / f"dist-{number}").mkdir()
+            answer = call_hook(project, "build_wheel", dist, None, prefix=WITHOUT_ROOTS_RIGHTS, env=cache)
+            assert (dist / answer.value).read_bytes() == wheels[base].read_bytes()
+            said.append(answer.output)
+    assert not (project / "build").exists()
+    assert "1 jobs: 0 from the cache, 1 compiled" in said[0]
+    if base == "hatchling":  # what only the base can make is in another folder each time
+        assert "1 jobs: 1 from the cache, 0 compiled" in said[1]
+
+
+def test_a_project_whose_editable_install_cannot_be_written(tmp_path: Path) -> None:
+    pytest.importorskip("editables")
+    project = project_on("hatchling", tmp_path)
+    with read_only(project):
+        answer = call_hook(project, "build_editable", tmp_path, None, None, prefix=WITHOUT_ROOTS_RIGHTS, ok=False)
+    assert answer.output.partition("flydsl-build: build failed: ")[2].splitlines()[1] == (
+        "    -> make the project's build folder writable, or install without -e"
+    )
 
 
 METADATA = '"x-1.dist-info/METADATA": "Name: x\\nVersion: 1\\n"'

@@ -188,6 +188,51 @@ def message(build: Build) -> str:
     return build.output[build.output.index("flydsl-build: ") :].partition("failed: ")[2]
 
 
+def test_tables_of_symbols_that_no_kernel_calls(build: Callable[..., Build], tmp_path: Path) -> None:
+    """What such a table says would have no effect, and nothing would tell."""
+    source = KERNEL + 'scaled = link_extern(ffi("scaled", ["float32"], "float32"), bitcode_path="device.ll")\n' + launcher("a", "scaled")
+
+    def files(*tables: str) -> dict[str, str]:
+        externs = "".join(f'\n[tool.flydsl-build.externs."{name}"]\nbitcode = "device.ll"\n' for name in tables)
+        pyproject = PYPROJECT + table("a:a") + externs
+        return {
+            "pyproject.toml": pyproject,
+            "faulty/__init__.py": "",
+            "faulty/a.py": source,
+            "device.ll": device_code(identity("scaled")),
+        }
+
+    place = "tool.flydsl-build.externs"
+    assert message(build(files("scalled", "*_get", "other"), folder="several")) == (
+        "3 faults:\n"
+        f"  1. {place}.scalled: no kernel calls an extern function scalled\n"
+        '    -> Did you mean "scaled"?\n'
+        f'  2. {place}."*_get": no kernel calls an extern function *_get\n'
+        "    -> kernels call scaled\n"
+        f"  3. {place}.other: no kernel calls an extern function other\n"
+        "    -> kernels call scaled\n"
+    )
+    cached = {"FLYDSL_BUILD_CACHE": "true", "FLYDSL_BUILD_CACHE_DIR": str(tmp_path / "cache")}
+    for folder, found in {"hidden": "0 from the cache", "hidden-again": "1 from the cache"}.items():
+        refused = build(files("sc*", "scaled"), folder=folder, env=cached)
+        assert found in refused.output
+        assert message(refused) == (
+            f'{place}.scaled: {place}."sc*" stands before it and is for scaled too\n    -> put the narrower table first\n'
+        )
+    # A build for some of the targets may leave out those that call it.
+    narrow = build(files("scaled", "other"), folder="narrow", config={"archs": "gfx942"})
+    assert narrow.status == 0, narrow.output
+    assert f"flydsl-build: warning: {place}.other: no kernel calls an extern function other\n" in narrow.output
+
+
+def test_no_kernel_calls_an_extern(build: Callable[..., Build]) -> None:
+    pyproject = PYPROJECT + table("a:a") + '\n[tool.flydsl-build.externs.x]\nbitcode = "device.ll"\n'
+    files = {"pyproject.toml": pyproject, "faulty/__init__.py": "", "faulty/a.py": KERNEL + launcher("a")}
+    assert message(build(files)) == (
+        "tool.flydsl-build.externs.x: no kernel calls an extern function x\n    -> no kernel calls one: remove the table\n"
+    )
+
+
 def test_faults_that_show_in_the_code_object(build: Callable[..., Build]) -> None:
     """LLVM says nothing of these: the code object is made, and only the GPU, or wrong results, would tell."""
     device = device_code(

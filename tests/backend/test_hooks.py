@@ -9,7 +9,18 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from front_end import PACKAGES, build_environment, call_hook, copy_project, manifest, members, run_script, unpack
+from front_end import (
+    PACKAGES,
+    WITHOUT_ROOTS_RIGHTS,
+    build_environment,
+    call_hook,
+    copy_project,
+    manifest,
+    members,
+    read_only,
+    run_script,
+    unpack,
+)
 
 SETUPTOOLS = "setuptools>=77"
 BUILD = [SETUPTOOLS, "jinja2>=3.1", "flydsl>=0.5,<0.6", "numpy", "platformdirs>=3"]
@@ -157,6 +168,67 @@ def test_environment_names_other_archs(tmp_path: Path) -> None:
     wheel = tmp_path / call_hook(project, "build_wheel", tmp_path, None, env={"FLYDSL_BUILD_ARCHS": "gfx1201, gfx950;gfx942"}).value
     facts = manifest(wheel, "tiny_kernels/_flydsl/negate.json")
     assert facts["targets"] == ["gfx1201", "gfx950", "gfx942"]
+
+
+@pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "prepare_metadata_for_build_wheel", "build_sdist"])
+@pytest.mark.parametrize("place", ["pyproject.toml", "setup.cfg"])
+@pytest.mark.parametrize("broken", ["import", "attribute", "module"])
+def test_a_version_whose_module_imports_a_kernel(hook: str, place: str, broken: str, tiny: Path, tmp_path: Path) -> None:
+    """setuptools imports what it cannot read as a literal, and FlyDSL is not there yet."""
+    name = {"import": "tiny_kernels.V", "attribute": "tiny_kernels.W", "module": "tiny_kernel.V"}[broken]
+    kernel = "from tiny_kernels.negate import negate\n" if broken == "import" else ""
+    (tiny / "tiny_kernels" / "__init__.py").write_text(f'{kernel}V = ".".join(map(str, (1, 2)))\n')
+    settings = tiny / "pyproject.toml"
+    text = settings.read_text().replace('version = "1.0"\n', 'dynamic = ["version"]\n')
+    if place == "setup.cfg":
+        (tiny / place).write_text(f"[metadata]\nversion = attr: {name}\n")
+    else:
+        text += f'\n[tool.setuptools.dynamic]\nversion = {{ attr = "{name}" }}\n'
+    settings.write_text(text)
+    arguments = [*([] if hook.startswith("get") else [tmp_path]), None]
+    answer = call_hook(tiny, hook, *arguments, hidden=["flydsl", "jinja2"], ok=False)
+    assert "Traceback" not in answer.output
+    words = answer.output.partition("\nflydsl-build: build failed: ")[2].splitlines()
+    assert words[0].startswith(f"tool.setuptools.dynamic.version: setuptools imports the module of {name}, and that failed: ")
+    assert words[1] == (
+        "    -> give the version where it is read without an import: as a literal in a module that imports nothing, or in [project]"
+    )
+    if broken == "import" and (place, hook) == ("setup.cfg", "get_requires_for_build_wheel"):
+        # setuptools imports twice here, and keeps the first error to itself.
+        assert "has no attribute 'V'" in words[0]
+    elif broken == "import":
+        assert "No module named 'flydsl" in words[0]
+        assert words[2:] == [
+            "    | tiny_kernels/__init__.py:1: from tiny_kernels.negate import negate",
+            "    | tiny_kernels/negate.py:4: import flydsl.compiler as flyc",
+        ]
+
+
+@pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "build_wheel", "build_sdist"])
+def test_a_project_that_cannot_be_written(hook: str, tiny: Path, tiny_wheel: Path, tmp_path: Path) -> None:
+    """setuptools writes into it; what the words say helps."""
+    (dist := tmp_path / "dist").mkdir()
+    arguments = [*([] if hook.startswith("get") else [dist]), None]
+    with read_only(tiny):
+        answer = call_hook(tiny, hook, *arguments, prefix=WITHOUT_ROOTS_RIGHTS, ok=False)
+        assert answer.status == 1
+        words = answer.output.partition("\nflydsl-build: build failed: ")[2].splitlines()
+        assert words[:2] == [
+            f"{tiny}: setuptools writes into the project's folder, which cannot be written",
+            (
+                "    -> build from a copy of the project; for a wheel, setuptools can write elsewhere: DIST_EXTRA_CONFIG=FILE in the environment, "
+                "where FILE has [build] build_base and [egg_info] egg_base, two folders that exist"
+            ),
+        ]
+        for name in ("built", "egg"):
+            (tmp_path / name).mkdir()
+        file = tmp_path / "extra.cfg"
+        file.write_text(f"[build]\nbuild_base = {tmp_path / 'built'}\n[egg_info]\negg_base = {tmp_path / 'egg'}\n")
+        # Source distributions are made in the project's folder, whatever is set.
+        if hook != "build_sdist":
+            answer = call_hook(tiny, hook, *arguments, prefix=WITHOUT_ROOTS_RIGHTS, env={"DIST_EXTRA_CONFIG": str(file)})
+    if hook == "build_wheel":
+        assert members(dist / answer.value) == members(tiny_wheel)
 
 
 # --- real front ends -------------------------------------------------------------------------------------------------------------

@@ -80,9 +80,7 @@ def test_a_project_with_settings(tmp_path: Path) -> None:
     # A linker that the table names, and what an executor and a cache need, which nobody has to have.
     none = tmp_path / "no-distributions"
     none.mkdir()
-    hide = "import importlib.metadata as m\nversion = m.version\n"
-    hide += "def hidden(name):\n    if name in {'distributed', 'fsspec'}: raise m.PackageNotFoundError(name)\n    return version(name)\n"
-    (none / "sitecustomize.py").write_text(hide + "m.version = hidden\n")
+    (none / "sitecustomize.py").write_text("import sys\nsys.modules.update(dict.fromkeys(['distributed', 'fsspec']))\n")
     table = 'lld = "no-lld"\nexecutor = "dask"\nexecutor-address = "tcp://h:1"\nremote-cache = "s3://bucket/x"\n'
     done = run_command(
         "doctor", project(tmp_path / "there", table), cwd=tmp_path, env={"PYTHONPATH": str(none), "FLYDSL_BUILD_CACHE": "true"}

@@ -128,3 +128,180 @@ def test_bad_projects(call: Any, project: Path, tmp_path: Path) -> None:
     answer = call("init", project)
     assert answer.err == f"flydsl-build: {tmp_path}: no function decorated with @flyc.jit was found\n    -> name the project's folder\n"
     assert path.read_text() == PROJECT
+
+
+def written(call: Any, folder: Path, files: dict[str, str], pyproject: str = PROJECT) -> tuple[str, str]:
+    """Return the table that is proposed for a project, and what was said."""
+    for name, text in {"pyproject.toml": pyproject, "pkg/__init__.py": "", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    answer = call("init", folder)
+    assert answer.status == 0, answer.err
+    return (folder / "pyproject.toml").read_text().removeprefix(pyproject).lstrip("\n"), answer.out
+
+
+def kernels(table: str) -> list[str]:
+    return list(tomllib.loads(table)["tool"]["flydsl-build"]["kernels"])
+
+
+LAUNCHER = "\n\n@{0}flyc.jit\ndef {1}(X: {0}fx.Tensor): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("helper", "imported", "prefix"),
+    [
+        ("import flydsl.compiler as flyc\nimport flydsl.expr as fx\n", "from .dsl import flyc, fx\n", ""),
+        ("import flydsl.compiler as flyc\nimport flydsl.expr as fx\n", "from pkg.dsl import *\n", ""),
+        ("import flydsl.compiler as flyc\nimport flydsl.expr as fx\n", "from pkg import dsl\n", "dsl."),
+        ("import flydsl.compiler as flyc\nimport flydsl.expr as fx\n", "import pkg.dsl as d\n", "d."),
+        ("from .below import flyc\nfrom .below import *\n", "from .dsl import flyc, fx\n", ""),
+        ("try:\n    import flydsl.compiler as flyc\nexcept ImportError:\n    flyc = None\n", "from .dsl import flyc\n", ""),
+    ],
+)
+def test_flydsl_through_a_helper(call: Any, tmp_path: Path, helper: str, imported: str, prefix: str) -> None:
+    below = "import flydsl.compiler as flyc\nimport flydsl.expr as fx\n"
+    files = {"pkg/dsl.py": helper, "pkg/below.py": below, "pkg/mod.py": imported + LAUNCHER.format(prefix, "add")}
+    table, _ = written(call, tmp_path, files)
+    assert kernels(table) == ["pkg.mod:add"]
+
+
+def test_names_that_a_helper_gives_to_decorators(call: Any, tmp_path: Path) -> None:
+    helper = "import flydsl.compiler\njit = flydsl.compiler.jit\n\n\ndef other(function): return function\n"
+    module = "from .dsl import jit, other\n\n@jit\ndef add(X): ...\n\n@other\ndef none(X): ...\n"
+    table, _ = written(call, tmp_path, {"pkg/dsl.py": helper, "pkg/mod.py": module})
+    assert kernels(table) == ["pkg.mod:add"]
+
+
+DEVICE = """
+import flydsl.compiler as flyc
+import flydsl.expr as fx
+
+@flyc.jit
+def clamp(x): return inner(x)
+
+@flyc.jit
+def inner(x): return x
+
+@flyc.jit
+def both(X: fx.Tensor): ...
+
+@flyc.jit
+def unused(X: fx.Tensor): ...
+"""
+KERNELS = """
+import flydsl.compiler as flyc
+import flydsl.expr as fx
+from .device import both, clamp
+
+@flyc.kernel
+def kernel(A: fx.Tensor, B: fx.Tensor, C: fx.Tensor, n: fx.Int32):
+    index = fx.thread_idx.x
+    def local(i):
+        return both(A[i])
+    if index < n:
+        C[index] = clamp(A[index]) + local(index)
+    view = fx.flat_divide(B, 4)[index]
+    fragment = fx.make_fragment_like(view)
+    fx.copy(fx.atom(), view, fragment)
+
+@flyc.jit
+def launch(A: fx.Tensor, B: fx.Tensor, out: fx.Tensor, n: fx.Int32):
+    kernel(A, B, out, n=n).launch(grid=(1, 1, 1))
+
+@flyc.jit
+def all_of_them(A: fx.Tensor, B: fx.Tensor):
+    launch(A, A, B, 3)
+    both(A)
+
+def build(N: int):
+    @flyc.jit
+    def local_device(x): return x
+
+    @flyc.kernel
+    def k(X: fx.Tensor, P: fx.Pointer):
+        view = fx.flat_divide(X, N)
+        fx.copy(fx.atom(), local_device(view), view)
+        P.store(1)
+
+    @flyc.jit
+    def made(X: fx.Tensor, P: fx.Pointer, Y: fx.Tensor):
+        k(X, P).launch(grid=(1, 1, 1))
+    return made
+"""
+
+
+def test_device_functions_are_no_launchers(call: Any, tmp_path: Path) -> None:
+    table, _ = written(call, tmp_path, {"pkg/device.py": DEVICE, "pkg/mod.py": KERNELS})
+    # What host code calls as well, and what nothing calls, may be launchers.
+    assert kernels(table) == ["pkg.device:both", "pkg.device:unused", "pkg.mod:launch", "pkg.mod:all_of_them", "pkg.mod:build"]
+    assert [line for line in table.splitlines() if line.startswith("# out")] == ['# out = ["out"]', '# out = ["B"]', '# out = ["X", "P"]']
+    assert '# args = { X = "f32[M, N]", P = "ptr<f32>", Y = "f32[M, N]" }' in table
+
+
+def test_externs(call: Any, tmp_path: Path) -> None:
+    source = """
+import flydsl.compiler as flyc
+from flydsl.compiler.extern_link import link_extern
+from flydsl.expr.extern import ffi
+import os
+
+plain = ffi("plain", ["float32"], "float32")
+inner = ffi("by_name", [], "void")
+named = link_extern(inner, bitcode_path="lib/named.bc")
+computed = link_extern(ffi("odd.name", [], "void"), bitcode_path=os.environ["BC"])
+again = ffi("plain", ["float32"], "float32")
+"""
+    table, _ = written(call, tmp_path, {"pkg/mod.py": source + LAUNCHER.format("", "add")})
+    externs = table[table.index("# [tool") :]
+    assert externs == (
+        "# [tool.flydsl-build.externs.plain]\n"
+        '# bitcode = "lib/plain_{arch}.bc"\n'
+        "\n"
+        "# [tool.flydsl-build.externs.by_name]\n"
+        '# bitcode = "lib/named.bc"\n'
+        "\n"
+        '# [tool.flydsl-build.externs."odd.name"]\n'
+        "# The source names the bitcode.\n"
+    )
+
+
+BACK_ENDS = {
+    "hatchling": ('requires = ["hatchling", "hatch-vcs"]\nbuild-backend = "hatchling.build"', 'base = "hatchling.build"'),
+    "scikit": ('requires = ["scikit-build-core>=0.11"]\nbuild-backend = "scikit_build_core.build"', 'base = "scikit_build_core.build"'),
+    "meson": ('requires = ["meson-python"]\nbuild-backend = "mesonpy"', 'base = "mesonpy"'),
+    "maturin": ('requires = ["maturin"]\nbuild-backend = "maturin"', 'base = "maturin"'),
+    "in the tree": ('requires = []\nbuild-backend = "own:hooks"\nbackend-path = ["_own"]', 'base = "own:hooks"'),
+    "setuptools": ('requires = ["setuptools>=70", "setuptools-scm>=8"]\nbuild-backend = "setuptools.build_meta"', ""),
+    "older setuptools": ('requires = ["setuptools", "wheel"]\nbuild-backend = "setuptools.build_meta:__legacy__"', ""),
+}
+
+
+@pytest.mark.parametrize("name", BACK_ENDS)
+def test_the_back_end_that_a_project_has_becomes_the_base(call: Any, tmp_path: Path, name: str) -> None:
+    system, base = BACK_ENDS[name]
+    pyproject = f'[build-system]\n{system}\n\n[project]\nname = "p"\ndynamic = ["version"]\n'
+    module = "import flydsl.compiler as flyc\nimport flydsl.expr as fx\n" + LAUNCHER.format("", "add")
+    table, said = written(call, tmp_path, {"pkg/mod.py": module}, pyproject)
+    assert table.splitlines()[1] == (base or "# The gfx targets to build for; there is no default.")
+    requires = tomllib.loads(system)["requires"]
+    words = ", ".join(f'"{one}"' for one in ["flydsl-build", *requires])
+    assert f'still to do: [build-system] requires = [{words}], build-backend = "flydsl_build.backend"\n' in said
+    assert call("plan", tmp_path, "-C", "archs=gfx942").out.endswith("1 job, 1 specialization, targets: gfx942\n")
+
+
+@pytest.mark.parametrize(
+    ("folder", "tool"),
+    [
+        ("python", '[tool.maturin]\npython-source = "python"\n'),
+        ("lib", '[tool.hatch.build.targets.wheel]\npackages = ["lib/pkg"]\n'),
+        ("deep/er", '[tool.scikit-build]\nwheel.packages = ["deep/er/pkg"]\n'),
+        ("lib", '[tool.setuptools.packages.find]\nwhere = ["lib"]\n'),
+    ],
+)
+def test_where_the_back_end_has_its_packages(call: Any, tmp_path: Path, folder: str, tool: str) -> None:
+    (tmp_path / folder / "pkg").mkdir(parents=True)
+    (tmp_path / folder / "pkg" / "__init__.py").write_text("")
+    module = "import flydsl.compiler as flyc\nimport flydsl.expr as fx\n" + LAUNCHER.format("", "add")
+    (tmp_path / folder / "pkg" / "mod.py").write_text(module)
+    (tmp_path / "pyproject.toml").write_text(PROJECT + tool)
+    assert kernels(call("init", tmp_path, "--dry-run").out) == ["pkg.mod:add"]

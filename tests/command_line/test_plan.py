@@ -77,6 +77,109 @@ def test_json_and_config_settings(call: Any, project: Path) -> None:
     }
 
 
+BROKEN = """
+[tool.flydsl-build]
+archs = ["gfx942", "gfx1100"]
+
+[tool.flydsl-build.kernels."pkg.absent:f"]
+
+[tool.flydsl-build.kernels."pkg.broken:f"]
+
+[tool.flydsl-build.kernels."pkg.good:negatte"]
+args = { X = "f32[L]" }
+
+[tool.flydsl-build.kernels."pkg.good:negate"]
+args = { Y = "f32[L]" }
+
+[tool.flydsl-build.kernels."pkg.good:build"]
+params = { N = [64], wide = true }
+args = { X = "f32[L]" }
+
+[tool.flydsl-build.kernels."pkg.good:build_fast"]
+params = { N = 64 }
+args = { X = "f32[L]" }
+options = { llvm-options = { no-such-option = true } }
+
+[tool.flydsl-build.externs.a]
+bitcode = "absent.bc"
+init = "pkg.good:absent"
+license-files = ["LICENSE.absent"]
+
+[tool.flydsl-build.externs.b]
+bitcode = "b_{arch}.ll"
+"""
+SOURCE = (PACKAGES / "tiny" / "tiny_kernels" / "negate.py").read_text()
+
+
+def broken_project(folder: Path, base: str = "") -> None:
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "__init__.py").write_text("")
+    (folder / "pkg" / "broken.py").write_text("\nTHREADS = 1 / 0\n")
+    made = "\n\ndef build(N):\n    return negate\n\n\nbuild_fast = build\n"
+    (folder / "pkg" / "good.py").write_text(SOURCE + made)
+    (folder / "b_gfx942.ll").write_text('target triple = "amdgcn-amd-amdhsa"\n')
+    project = '[project]\nname = "p"\nversion = "1"\n[tool.setuptools]\npackages = ["pkg"]\n'
+    (folder / "pyproject.toml").write_text(project + BROKEN.replace("archs", f"{base}archs", 1))
+
+
+@pytest.mark.parametrize("base", ["", 'base = "hatchling.build"\n'])
+def test_check_finds_everything_together(base: str, tmp_path: Path) -> None:
+    broken_project(tmp_path, base)
+    done = run_command("plan", "--check", ".", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    place = "tool.flydsl-build"
+    absent = {
+        "": (
+            f'{place}.kernels."pkg.absent:f", gfx942, gfx1100: module pkg.absent was not found\n'
+            f"    -> looked in {tmp_path}; check the key, the package layout and [tool.setuptools] packages"
+        ),
+        'base = "hatchling.build"\n': (
+            "module pkg.absent: its source is in no folder of the project\n    -> check the key; a generated module cannot be declared here"
+        ),
+    }[base]
+    faults = [
+        f'{place}.externs.a.license-files[0]: "LICENSE.absent" fits no file of the project',
+        absent,
+        f'{place}.kernels."pkg.broken:f", gfx942, gfx1100: importing pkg.broken failed\n    -> see the author\'s lines below',
+        (f'{place}.kernels."pkg.good:negatte", gfx942, gfx1100: module pkg.good has no attribute negatte\n    -> Did you mean "negate"?'),
+        f'{place}.kernels."pkg.good:negate", gfx942, gfx1100: 2 arguments do not fit',
+        f'{place}.kernels."pkg.good:build" [build-N64-wide_True], gfx942, gfx1100: params.wide: build(N) has no parameter wide',
+        f'{place}.kernels."pkg.good:build_fast" [build_fast-N64], gfx942, gfx1100: options.llvm-options.no-such-option: LLVM ',
+        "extern a, gfx942, gfx1100: its init function pkg.good:absent cannot be imported: AttributeError: module 'pkg.good' has no attribute",
+        f"extern a, gfx942, gfx1100: bitcode absent.bc does not exist\n    -> it was named by {place}.externs.a",
+    ]
+    text = done.stderr
+    for fault in faults:
+        assert fault in text, text
+    assert text.startswith(f"flydsl-build: {len(faults)} faults:\n"), text
+
+
+def test_check_of_what_fits(tmp_path: Path) -> None:
+    """A kernel that cannot be traced is none of its business; what may not matter is a warning."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    traced = SOURCE.replace("    index = fx", "    raise SystemExit('traced')\n    index = fx", 1)
+    assert traced != SOURCE
+    (tmp_path / "pkg" / "good.py").write_text(traced)
+    (tmp_path / "b_gfx942.ll").write_text('target triple = "amdgcn-amd-amdhsa"\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\n[tool.setuptools]\npackages = ["pkg"]\n'
+        '[tool.flydsl-build]\narchs = ["gfx942", "gfx1100"]\n'
+        '[tool.flydsl-build.kernels."pkg.good:negate"]\nargs = { X = "f32[L]" }\n'
+        '[tool.flydsl-build.externs.b]\nbitcode = "b_{arch}.ll"\n'
+    )
+    done = run_command("plan", "--check", ".", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        0,
+        ("flydsl-build: warning: extern b, gfx1100: bitcode b_gfx1100.ll does not exist; a kernel that calls it there cannot be built\n"),
+    ), done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        "2 jobs, 1 specialization, targets: gfx942, gfx1100",
+        "checked: everything declared fits the modules",
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b_gfx942.ll", "pkg", "pyproject.toml"]
+
+
 def test_axes(call: Any) -> None:
     answer = call("plan", PACKAGES / "shmem")
     assert answer.status == 0

@@ -283,6 +283,13 @@ def test_no_bitcode(project: Project) -> None:
     ]
 
 
+def test_no_bitcode_beside_a_table_with_nearly_the_name(project: Project) -> None:
+    resolver, use = project.resolver(rule("f.ll", symbol="put_remote"), rule(symbol="other")), ExternUse()
+    assert resolver.resolve(use, extern("put_remotes")) == ()
+    (fault,) = resolver.check_linked(use)
+    assert fault.fix.endswith(f'[tool.flydsl-build.externs."put_remotes"] bitcode = "…"; is {WHERE} meant for it?')
+
+
 @pytest.mark.parametrize("symbol", ["__ocml_sqrt_f32", "__ockl_get_group_id", "llvm.amdgcn.s.barrier"])
 def test_device_library(project: Project, symbol: str) -> None:
     resolver, use = project.resolver(), ExternUse()

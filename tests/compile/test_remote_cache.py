@@ -36,6 +36,7 @@ RESULT: dict[str, Any] = {
     "seconds": 2.0,
     "code_objects": [{"file": "main.hsaco", "init": []}],
     "specializations": [{"host_object": "f.o"}],
+    "symbols": [],
     "warnings": [],
 }
 

@@ -9,13 +9,13 @@ Used in worker processes; knows nothing of FlyDSL (`adapter` calls it).
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import os
 import stat
 import types
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.config.names import placeholders
@@ -170,7 +170,7 @@ class ExternResolver:
         """Record the call of an extern in `use`; return the staged bitcode files to link."""
         symbol = call.symbol
         self._declare(use, symbol, (call.parameters, call.result))
-        rule = next((one for one in self.rules if fnmatchcase(symbol, one.symbol)), None)
+        rule = next((one for one in self.rules if one.fits(symbol)), None)
         self._record_init(use, symbol, rule, call.source_init)
         if rule is not None:
             use.globals += [one for one in rule.globals if one not in use.globals]
@@ -333,6 +333,15 @@ class ExternResolver:
             )
         return "", ""
 
+    def check_tables(self) -> list[Fault]:
+        """Check the files and init functions of all tables, whichever symbols kernels call."""
+        use = ExternUse()
+        for rule in self.rules:
+            self._record_init(use, rule.symbol, rule, None)
+            for path in self._paths(use, rule.symbol, rule, None):
+                self._stage(use, rule.symbol, rule, path)
+        return use.faults
+
     def check_linked(self, use: ExternUse) -> list[Fault]:
         """Check the files that were gathered against the symbols that were called."""
         faults = list(use.faults)
@@ -415,11 +424,10 @@ class ExternResolver:
 
     def _undefined(self, symbol: str, names: list[str], loaded: list[tuple[str, IRModule]]) -> Fault:
         if not names:
-            return self._fault(
-                symbol,
-                "has no bitcode",
-                f'give it: link_extern(…, bitcode_path=…) in the source, or [tool.flydsl-build.externs."{symbol}"] bitcode = "…"',
-            )
+            fix = f'give it: link_extern(…, bitcode_path=…) in the source, or [tool.flydsl-build.externs."{symbol}"] bitcode = "…"'
+            tables = {rule.symbol: rule.where for rule in self.rules if not rule.fits(symbol)}
+            near = difflib.get_close_matches(symbol, tables, n=1)
+            return self._fault(symbol, "has no bitcode", f"{fix}; is {tables[near[0]]} meant for it?" if near else fix)
         declared = [name for name, module in loaded if symbol in module.functions]
         hint = "compile it with -fgpu-rdc: without it clang drops __device__ functions that nothing calls"
         what = f"is not defined in {', '.join(names)}" + (f" (only declared in {', '.join(declared)})" if declared else "")

@@ -128,17 +128,21 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
                     specialization = _with_own_constexpr(declared, resolved)
                     if resolved.launcher is None or _is_repeated(specialization, seen):
                         continue
+                    if job.check:
+                        _bind_with_options(resolved, specialization, job)
+                        continue
                     one = _trace(resolved, specialization, job, settings, resolver)
             except _FaultError as failed:
                 faults += [fault for fault in failed.faults if fault not in faults]
                 continue
             traced.append(one)
             faults += [fault for fault in resolver.check_linked(one.externs) if fault not in faults]
+        faults += resolver.check_tables() if job.check else []
         if not faults:
             faults += resolver.check_joined([one.externs for one in traced])
             warnings += [_wrapper_warning(one) for one in traced if one.resolved.wrapper is not None]
             warnings += resolver.repeated_definitions([one.externs for one in traced])
-        if not faults:
+        if not faults and not job.check:
             with adapter.mlir_context():
                 try:
                     with _author_objects(f"{job.specializations[0].where}, {job.target}", settings):
@@ -160,6 +164,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         flydsl=flydsl.__version__,
         llvm=_llvm_version(),
         seconds=time.perf_counter() - started,
+        symbols=tuple(dict.fromkeys(symbol for one in traced for symbol in one.externs.symbols)),
         warnings=tuple(dict.fromkeys(warnings)),
         faults=tuple(faults),
     )
@@ -671,14 +676,18 @@ def _check_llvm_options(options: CompileOptions, where: str) -> None:
         raise _FaultError(*faults)
 
 
+def _bind_with_options(resolved: factories.Resolved, specialization: Specialization, job: Job) -> tuple[CompileOptions, _Binding]:
+    options = specialization.options.for_target(job.target)
+    _check_llvm_options(options, _place(specialization, job.target))
+    return options, _bind(resolved.launcher, specialization, job.target)
+
+
 def _trace(
     resolved: factories.Resolved, specialization: Specialization, job: Job, settings: WorkerSettings, resolver: ExternResolver
 ) -> _Traced:
     started = time.perf_counter()
     use = ExternUse()
-    options = specialization.options.for_target(job.target)
-    _check_llvm_options(options, _place(specialization, job.target))
-    binding = _bind(resolved.launcher, specialization, job.target)
+    options, binding = _bind_with_options(resolved, specialization, job)
     factory_parameters: tuple[Parameter, ...] = ()
     if resolved.signature is not None:
         factory_parameters = tuple(

@@ -406,7 +406,7 @@ static enum number number_of(PyObject *object) {
   if (PyBool_Check(object)) {
     return BOOL;
   }
-  if (PyLong_Check(object)) {
+  if (PyLong_CheckExact(object)) { // a member of an enum is no number
     return INTEGER;
   }
   return PyFloat_Check(object) ? REAL : NO_NUMBER;
@@ -418,7 +418,8 @@ static bool same_type(PyObject *given, PyObject *value) {
     return true;
   }
   enum number number = number_of(given);
-  if (number != number_of(value)) {
+  // What is equal to text may be more than that: a type by its name, a member of an enum.
+  if (number != number_of(value) || PyUnicode_CheckExact(given) != PyUnicode_CheckExact(value)) {
     return false;
   }
   if (number == REAL) {
@@ -478,7 +479,7 @@ static enum outcome check_constants(const struct call *call, const struct specia
       return RAISED;
     }
     // The manifest holds a type by its name.
-    if (!equal && PyType_Check(given) && PyUnicode_Check(constant->value)) {
+    if (!equal && PyType_Check(given) && PyUnicode_CheckExact(constant->value)) {
       PyObject *name = PyObject_GetAttrString(given, "__name__");
       equal = name ? PyObject_RichCompareBool(name, constant->value, Py_EQ) : -1;
       Py_XDECREF(name);
@@ -674,6 +675,30 @@ static enum outcome raise_no_fit(const struct call *call) {
   return RAISED;
 }
 
+// Raises that no specialization was compiled for the constants of a call. MISFIT: some was, and something else is wrong.
+static enum outcome raise_unbuilt(const struct call *call) {
+  const struct launcher_table *table = call->table;
+  for (int i = 0; i < table->specialization_count; i++) {
+    enum outcome outcome = check_constants(call, &table->specializations[i], true);
+    if (outcome != MISFIT) {
+      return outcome == DONE ? MISFIT : RAISED;
+    }
+  }
+  PyObject *given = PyDict_New();
+  const struct specialization *first = table->specializations; // all have values of the same parameters
+  for (int i = 0; given && i < first->constant_count; i++) {
+    int parameter = first->constants[i].parameter;
+    if (PyDict_SetItem(given, table->parameters[parameter].name, call->bound[parameter]) < 0) {
+      Py_CLEAR(given);
+    }
+  }
+  PyObject *result =
+      given ? PyObject_CallMethod(call->self->handle, "_refuse_constants", "OO", call->self->name, given) : NULL;
+  Py_XDECREF(given);
+  Py_XDECREF(result);
+  return RAISED;
+}
+
 // The positions of the specializations that were compiled for the constants of a call; NULL if there are none, or if
 // the values cannot be looked up: then all specializations are tried, which finds types by their names, and says what
 // does not fit. An exception may be set.
@@ -697,6 +722,14 @@ static PyObject *look_up(const struct call *call) {
     PyErr_Clear();
   }
   return positions;
+}
+
+static enum outcome raise_misfit(const struct call *call) {
+  enum outcome outcome = raise_unbuilt(call);
+  if (outcome != MISFIT) {
+    return outcome;
+  }
+  return call->table->specialization_count == 1 ? raise_last_error(call->self) : raise_no_fit(call);
 }
 
 static enum outcome prepare_looked_up(struct call *call) {
@@ -726,7 +759,7 @@ inline enum outcome prepare_call(struct call *call) {
       return outcome;
     }
   }
-  return count == 1 ? raise_last_error(call->self) : raise_no_fit(call);
+  return raise_misfit(call);
 }
 
 inline void release_views(const struct call *call) {

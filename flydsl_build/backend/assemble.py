@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from flydsl_build import __version__
-from flydsl_build.backend.launchers import launcher_entries, value_classes
+from flydsl_build.backend.launchers import launcher_entries, value_classes, value_enums
 from flydsl_build.backend.source_files import license_files
 from flydsl_build.bundle.elf import read_code_object, read_elf
 from flydsl_build.bundle.manifest import (
@@ -106,6 +106,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     faults.raise_if_any(VerifyError)
     targets = tuple(dict.fromkeys(result.target for result in results))
     launchers = launcher_entries(specializations, results, units, faults)
+    enums = value_enums(results, faults)
     faults.raise_if_any(VerifyError)
     sources: dict[str, str] = {}
     for result in results:
@@ -124,6 +125,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         library=library,
         units=tuple(units.values()),
         classes=value_classes(results),
+        enums=enums,
         launchers=launchers,
         provenance=Provenance(
             flydsl=first.flydsl,
@@ -137,12 +139,12 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         ),
     )
     # Its template engine is slow to import, and not needed by a build in which nothing changed.
-    from flydsl_build.stubs.render import argument_structs
+    from flydsl_build.stubs.render import argument_structs, enum_name
 
     text = manifest.to_json().encode()
     (output / placement.manifest_name).write_bytes(text)
     exported = {launcher.name.partition(".")[0] for launcher in launchers} | set(manifest.classes or ())
-    exported |= {struct.name for struct in argument_structs(manifest)}
+    exported |= {struct.name for struct in argument_structs(manifest)} | {enum_name(one) for one in manifest.enums or ()}
     return AssembledModule(
         placement=placement,
         manifest=manifest,

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.bundle.manifest import (
     NO_DEFAULT,
+    EnumClass,
+    EnumEntry,
+    EnumMember,
     HostEntry,
     LauncherEntry,
     Parameter,
@@ -16,6 +19,7 @@ from flydsl_build.bundle.manifest import (
     SpecializationEntry,
     slot_from_json,
 )
+from flydsl_build.config.tables import enum_reference, is_exact
 from flydsl_build.declare.argument_json import argument_from_json
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from flydsl_build.declare.specialization import Specialization
     from flydsl_build.errors import FaultCollector
 
-__all__ = ["launcher_entries", "value_classes"]
+__all__ = ["launcher_entries", "value_classes", "value_enums"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +85,21 @@ def value_classes(results: Sequence[JobResult]) -> dict[str, tuple[Parameter, ..
                 fields = tuple(_parameter(one) for one in infos)
                 found[name] = fields if found.get(name, fields) == fields else None
     return {name: fields for name, fields in found.items() if fields is not None} or None
+
+
+def value_enums(results: Sequence[JobResult], faults: FaultCollector) -> dict[str, EnumClass] | None:
+    """Return the enums that values are members of, by `module:class`; record those that are not the same for all targets."""
+    found: dict[str, EnumClass] = {}
+    for result in results:
+        for name, one in result.enums.items():
+            entries = (
+                EnumEntry(**{**entry, **({"value": _tuples(entry["value"])} if "value" in entry else {})}) for entry in one["members"]
+            )
+            mine = EnumClass(bases=tuple(one["bases"]), doc=one["doc"], members=tuple(entries))
+            if repr(found.setdefault(name, mine)) != repr(mine):
+                where = f"{result.module}, {result.target}"
+                faults.add(where, f"the enum {name} has other members than for another target", "give it the same members on every target")
+    return found or None
 
 
 def _launcher(name: str, members: list[_Member], units: dict[str, Unit], faults: FaultCollector) -> LauncherEntry:
@@ -154,6 +173,10 @@ def _parameter(info: ParameterInfo) -> Parameter:
 
 
 def _tuples(value: Any) -> Any:
+    reference = enum_reference(value)
+    if reference is not None:
+        kind, _, name = reference.rpartition(".")
+        return EnumMember(enum=kind, name=name, is_exact=is_exact(value))
     if isinstance(value, dict):
         return {name: _tuples(one) for name, one in value.items()}
     return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
@@ -261,6 +284,7 @@ def _specialization(
         params=params,
         element=specialization.element,
         values={target: _tuples(builds[0].values) for target, builds in member.per_target.items()} if first.values else None,
+        doc=first.launcher_doc,
         parameters=parameters,
         out=specialization.out,
         targets=tuple(member.per_target),

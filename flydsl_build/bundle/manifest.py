@@ -35,6 +35,9 @@ __all__ = [
     "CodeObject",
     "DeviceGlobal",
     "Distribution",
+    "EnumClass",
+    "EnumEntry",
+    "EnumMember",
     "HostEntry",
     "Kernel",
     "KernelArgument",
@@ -68,8 +71,12 @@ __all__ = [
 SCHEMA: Final = 1
 """Version of the manifest's form; a reader refuses newer ones."""
 
-PlainValue: TypeAlias = "bool | int | float | str | tuple[PlainValue, ...] | dict[str, PlainValue] | None"
+PlainValue: TypeAlias = "bool | int | float | str | EnumMember | tuple[PlainValue, ...] | dict[str, PlainValue] | None"
 """A constexpr value, a parameter of a factory, a default; an object with fields is a table of them."""
+
+_ENUM: Final = ("$enum", "$member")
+"""The keys of an object that stands for a member of an enum: `{"$enum": "pkg.modes:Mode.TRIPLE"}`, which text in a call may name, and
+`{"$member": "pkg.modes:Mode.TRIPLE"}`, where text is text. No field has such names."""
 
 _FLOAT: Final = "$float"
 """The key of an object that stands for a number which JSON has no form for, such as `{"$float": "-inf"}`. No field has such a name."""
@@ -96,6 +103,7 @@ _PACKED_ALIGNMENT: Final = 16
 _SHOWN: Final = 60
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ABSOLUTE: Final = re.compile(r"(?:file://)?/[^/\s]+/|[A-Za-z]:[\\/]|\\\\")
+_MEMBER: Final = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^.]+)")
 _DIM: Final = re.compile(r"(\?|[A-Za-z_][A-Za-z0-9_]*)(?:%([1-9][0-9]*))?")
 
 
@@ -112,6 +120,67 @@ class NoDefault(Enum):
 
 
 NO_DEFAULT: Final = NoDefault.NO_DEFAULT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnumMember:
+    """A member of an enum; of flags together, the name is as in `READ|WRITE`.
+
+    Parameters
+    ----------
+    enum
+        Its class as `module:class`.
+    is_exact
+        Whether text that names it means other than it.
+    """
+
+    enum: str
+    name: str
+    is_exact: bool = False
+
+    def __repr__(self) -> str:
+        return f"{self.class_name}.{self.name}"
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class alone."""
+        return re.split("[:.]", self.enum)[-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnumEntry:
+    """A name in an enum.
+
+    Parameters
+    ----------
+    value
+        Absent where JSON has no form for it.
+    alias
+        The member that it is another name of; absent for members.
+    """
+
+    name: str
+    value: PlainValue | NoDefault = NO_DEFAULT
+    alias: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnumClass:
+    """An enum of the source.
+
+    Parameters
+    ----------
+    bases
+        Names of `enum`, with the built-in type that it is mixed with before that.
+    doc
+        Its docstring.
+    members
+        In the order of definition.
+    """
+
+    bases: tuple[str, ...]
+    doc: str | None
+    members: tuple[EnumEntry, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -356,6 +425,8 @@ class SpecializationEntry:
     values
         By target, the plain values that its factory returns beside it, by the names of `returns`; absent if there are none. A list is
         `{"list": […]}`, an array is a tuple, and a FlyDSL type is `{"dtype": name}`.
+    doc
+        Docstring of the launcher that its factory returned; absent if it has none, or if there is no factory.
     parameters
         Of this launcher, where the factory returns launchers with different ones; absent where they are those of the launcher entry.
     out
@@ -379,6 +450,7 @@ class SpecializationEntry:
     params: dict[str, PlainValue]
     element: str | None = None
     values: dict[str, dict[str, PlainValue]] | None = None
+    doc: str | None = None
     parameters: tuple[Parameter, ...] | None = None
     out: tuple[str, ...] | None = None
     targets: tuple[str, ...]
@@ -507,6 +579,8 @@ class Manifest:
     classes
         By name, the fields of the classes whose objects select a specialization: structs with constexpr fields, and parameters of
         factories. Absent if there are none.
+    enums
+        By `module:class`, the enums that values are members of. Absent if there are none.
     units, launchers, provenance
         See the classes.
     """
@@ -519,6 +593,7 @@ class Manifest:
     axes: dict[str, Axis]
     library: Library
     classes: dict[str, tuple[Parameter, ...]] | None = None
+    enums: dict[str, EnumClass] | None = None
     units: tuple[Unit, ...]
     launchers: tuple[LauncherEntry, ...]
     provenance: Provenance
@@ -704,9 +779,23 @@ class _Consistency:
         self.unique([specialization.name for _, specialization in manifest.specializations()], "launchers", "specializations")
         for n, unit in enumerate(manifest.units):
             self.unit(manifest, unit, f"units[{n}]")
+        self.enums(manifest)
         units = {unit.name: unit for unit in manifest.units}
         for n, launcher in enumerate(manifest.launchers):
             self.launcher(manifest, launcher, units, f"launchers[{n}]")
+
+    def enums(self, manifest: Manifest) -> None:
+        known = manifest.enums or {}
+        for reference, one in known.items():
+            names = {entry.name for entry in one.members}
+            self.unique([entry.name for entry in one.members], f"enums.{reference}", "members")
+            for entry in one.members:
+                if entry.alias is not None and entry.alias not in names:
+                    self.fault(f"enums.{reference}", f'"{entry.name}" is another name of "{entry.alias}", which is not there')
+        for member in _members_in(manifest):
+            names = {entry.name for entry in known[member.enum].members} if member.enum in known else set()
+            if not all(part in names or part.isdecimal() for part in member.name.split("|")):
+                self.fault("enums", f"{member.enum} has no member {member.name}")
 
     def unit(self, manifest: Manifest, unit: Unit, path: str) -> None:
         for axis, value in unit.axes.items():
@@ -819,6 +908,24 @@ class _Consistency:
                 self.fault(f"{path}.slots[{n}]", "has shape and stride dims and bits if, and only if, its kind is layout")
 
 
+def _members_in(manifest: Manifest) -> Iterator[EnumMember]:
+    """Yield every member of an enum that is a value somewhere."""
+    stack: list[Any] = []
+    parameters = [one for fields in (manifest.classes or {}).values() for one in fields]
+    for launcher in manifest.launchers:
+        parameters += [*launcher.parameters, *(launcher.factory_parameters or ())]
+        for each in launcher.specializations:
+            parameters += each.parameters or ()
+            stack += [each.constexpr, each.params, each.values]
+    stack += [one.default for one in parameters]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, EnumMember):
+            yield value
+        elif isinstance(value, dict | tuple):
+            stack += value.values() if isinstance(value, dict) else value
+
+
 def _count_leaves(argument: ArgumentType) -> int:
     return sum(_count_leaves(field) for _, field in argument.fields) if isinstance(argument, StructType) else 1
 
@@ -895,7 +1002,7 @@ class _Writer:
             found[each.name] = self.value(item, _join(path, each.name))
         return found
 
-    def value(self, value: object, path: str) -> _JSON:
+    def value(self, value: object, path: str) -> _JSON:  # noqa: PLR0911 - one line a kind
         match value:
             case None | bool() | int() | str():
                 return value
@@ -903,6 +1010,8 @@ class _Writer:
                 return value if math.isfinite(value) else {_FLOAT: str(value)}
             case tuple() | list():
                 return [self.value(item, f"{path}[{n}]") for n, item in enumerate(value)]
+            case EnumMember():
+                return {_ENUM[value.is_exact]: f"{value.enum}.{value.name}"}
             case dict():
                 return {key: self.value(value[key], _join(path, key)) for key in sorted(value)}
             case TensorType() | PointerType() | ScalarType() | StreamType() | StructType():
@@ -943,11 +1052,17 @@ class _JsonReader:
             return tuple(self.plain(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(value))
         if isinstance(value, dict) and value.keys() == {_FLOAT}:
             return _NOT_FINITE.get(self.word(value[_FLOAT], _join(path, _FLOAT), tuple(_NOT_FINITE)))
+        if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _ENUM:
+            return self.member(value[key], _join(path, key), is_exact=key == _ENUM[True])
         if isinstance(value, dict) and depth < _MAX_DEPTH:
             return {key: self.plain(item, _join(path, key), depth + 1) for key, item in value.items()}
         if not isinstance(value, NoneType | bool | int | float | str):
             return self.wrong(value, path, "a plain value")
         return value
+
+    def member(self, value: object, path: str, *, is_exact: bool) -> Any:
+        match = _MEMBER.fullmatch(value) if isinstance(value, str) else None
+        return EnumMember(enum=match[1], name=match[2], is_exact=is_exact) if match else self.wrong(value, path, "a module:class.name")
 
     def items(self, value: object, path: str, read: _Read) -> Any:
         if not isinstance(value, list):
@@ -1119,10 +1234,12 @@ _READ: Final[dict[str, _Read]] = {
     "Returns | None": _optional(_record(Returns)),
     "dict[str, Axis]": _mapping(_record(Axis)),
     "dict[str, CodeObject]": _mapping(_record(CodeObject)),
+    "dict[str, EnumClass] | None": _optional(_mapping(_record(EnumClass))),
     "dict[str, tuple[Parameter, ...]] | None": _optional(_mapping(_items(_record(Parameter)))),
     "dict[str, dict[str, HostEntry]]": _mapping(_mapping(_record(HostEntry))),
     "tuple[Bitcode, ...]": _items(_record(Bitcode)),
     "tuple[DeviceGlobal, ...]": _items(_record(DeviceGlobal)),
+    "tuple[EnumEntry, ...]": _items(_record(EnumEntry)),
     "tuple[Kernel, ...]": _items(_record(Kernel)),
     "tuple[KernelArgument, ...]": _items(_record(KernelArgument)),
     "tuple[LauncherEntry, ...]": _items(_record(LauncherEntry)),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from enum import Enum
 
-__all__ = ["collapsed", "import_reference", "passed_through", "relative_to_roots", "text_of"]
+__all__ = ["collapsed", "enum_text", "import_reference", "member_reference", "passed_through", "relative_to_roots", "text_of"]
 
 
 def import_reference(reference: str) -> Any:
@@ -22,6 +23,23 @@ def import_reference(reference: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def enum_text(member: Enum) -> str:
+    """Return the name of an enum's member; of flags together, their names as in `READ|WRITE`."""
+    # Flags of which none is set have no name.
+    return member.name or str(member.value)
+
+
+def member_reference(member: Enum) -> str | None:
+    """Return `module:class.name` for a member of an enum; None if its class is not found under this name."""
+    kind = type(member)
+    reference = f"{kind.__module__}:{kind.__qualname__}"
+    try:
+        found = import_reference(reference)
+    except (ImportError, AttributeError):
+        return None
+    return f"{reference}.{enum_text(member)}" if found is kind else None
 
 
 def collapsed(lines: Iterable[str]) -> list[str]:

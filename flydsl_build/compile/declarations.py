@@ -14,14 +14,16 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.compile.author_code import collapsed, import_reference, relative_to_roots, text_of
+from flydsl_build.compile.author_code import collapsed, import_reference, member_reference, relative_to_roots, text_of
 from flydsl_build.compile.cache import python_digest
 from flydsl_build.compile.environment import put_on_path, worker_environment
 from flydsl_build.compile.recorder import Recorder
 from flydsl_build.config.keys import quote_key
+from flydsl_build.config.tables import from_enum_reference
 from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -34,7 +36,10 @@ __all__ = ["Declarations", "collect_declarations", "main"]
 _MOST = 10_000
 _DEEPEST = 50
 _SHOWN = 20
-_FIX = "yield what TOML has: strings, numbers, booleans, lists and tables; numpy's values have `item()` and `tolist()`"
+_FIX = (
+    "yield what TOML has: strings, numbers, booleans, lists and tables, and members of enums that a module defines; numpy's values have "
+    "`item()` and `tolist()`"
+)
 _PLACE = "tool.flydsl-build.kernels-from"
 
 
@@ -131,7 +136,7 @@ def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
             found = found.items()
         if not isinstance(found, Iterable) or isinstance(found, str):
             return {"fault": f"{reference} returned {type(found).__name__}, not a dict and not (key, table) pairs", "detail": ""}
-        pairs = [list(pair) if isinstance(pair, tuple | list) else pair for pair in itertools.islice(found, _MOST + 1)]
+        pairs = [_with_references(list(pair) if isinstance(pair, tuple | list) else pair) for pair in itertools.islice(found, _MOST + 1)]
         if len(pairs) > _MOST:
             return {"fault": f"{reference} yields more than {_MOST:,} kernels", "detail": ""}
         strangers = itertools.chain.from_iterable(_strangers(pair, f"{reference}[{index}]") for index, pair in enumerate(pairs))
@@ -153,6 +158,18 @@ def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
     return {"pairs": pairs}
 
 
+def _with_references(value: Any, depth: int = 0) -> Any:
+    """Return a value in which the members of enums are tables that stand for them."""
+    if isinstance(value, Enum):
+        reference = member_reference(value)
+        return value if reference is None else from_enum_reference(reference)
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, dict):
+        return {name: _with_references(one, depth + 1) for name, one in value.items()}
+    return [_with_references(one, depth + 1) for one in value] if type(value) in {list, tuple} else value
+
+
 def _strangers(pair: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yield place and kind of each value that has no form in JSON."""
     if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str):
@@ -167,8 +184,11 @@ def _strangers_in(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str,
     elif isinstance(value, dict):
         for name, item in value.items():
             yield from _strangers_in(item, f"{where}.{quote_key(str(name))}", depth + 1)
-    elif isinstance(value, list | tuple):
+    elif type(value) in {list, tuple}:
         for index, item in enumerate(value):
             yield from _strangers_in(item, f"{where}[{index}]", depth + 1)
-    elif value is not None and not isinstance(value, bool | int | float | str):
+    elif isinstance(value, Enum):
+        yield where, f"found a member of {type(value).__qualname__}, which is not found in its module {type(value).__module__}"
+    # What is of a class of its own, such as a named tuple, says more than the values in it.
+    elif value is not None and type(value) not in {bool, int, float, str}:
         yield where, f"found a {type(value).__name__}"

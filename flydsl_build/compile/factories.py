@@ -8,7 +8,6 @@ launcher, the declaration says with `launcher` what the launcher in it is called
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import types
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.compile import author_values, flydsl_adapter, wrappers
+from flydsl_build.compile.annotations import evaluated_signature
 from flydsl_build.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from flydsl_build.declare.specialization import Specialization
 
-__all__ = ["ResolveError", "Resolved", "Resolver", "takes_types", "type_value"]
+__all__ = ["ResolveError", "Resolved", "Resolver"]
 
 _SHOWN = 5
-_PLAIN = "strings, numbers, booleans, None, FlyDSL types, and tuples and lists of these"
+_PLAIN = "strings, numbers, booleans, None, members of enums, FlyDSL types, and tuples and lists of these"
 
 
 class ResolveError(Exception):
@@ -222,11 +222,8 @@ def _propose_inner(found: Any, element: str = "") -> str:
 
 
 def _signature(factory: Any, specialization: Specialization) -> inspect.Signature:
-    # Annotations say which parameters are types. Evaluating them runs the author's code; those where that fails stay text.
-    with contextlib.suppress(BaseException):
-        return inspect.signature(factory, eval_str=True)
     try:
-        return inspect.signature(factory)
+        return evaluated_signature(factory)
     except (ValueError, TypeError) as error:
         raise ResolveError(
             f"{specialization.attribute} does not tell its parameters ({error})", "declare a function or class that is written in Python"
@@ -235,31 +232,25 @@ def _signature(factory: Any, specialization: Specialization) -> inspect.Signatur
 
 def _prepare(signature: inspect.Signature, specialization: Specialization) -> _Call:
     """Make of declared parameters what the factory takes."""
-    given, recorded, classes = {}, {}, []
+    given, recorded = {}, {}
+    others = next((one for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
     for name, value in specialization.params or ():
-        parameter = signature.parameters.get(name)
-        given[name] = recorded[name] = value
+        parameter = signature.parameters.get(name, others)
         if parameter is None:
+            given[name] = recorded[name] = value
             continue
-        if isinstance(value, dict):
-            kind = author_values.class_of_annotation(parameter.annotation)
-            if kind is None:
-                what = f"params.{name}: {name} of {specialization.attribute} is not annotated with a dataclass, named tuple or fx.struct"
-                raise ResolveError(what, "annotate it with the class that the table is to make an object of")
-            classes.append(kind)
         try:
-            if isinstance(value, dict):
-                given[name] = author_values.make_object(classes[-1], value)
-                recorded[name] = author_values.recorded_fields(given[name])
-            else:
-                given[name] = type_value(parameter, value)
+            given[name] = author_values.converted(value, parameter.annotation, parameter.default)
+            recorded[name] = author_values.recorded(given[name], parameter.annotation, parameter.default)
         except flydsl_adapter.ArgumentError as error:
-            fix = "correct the table" if isinstance(value, dict) else "write the name of a FlyDSL type"
-            raise ResolveError(f"params.{name}: {error}", fix, error.__cause__) from None
+            raise ResolveError(f"params.{name}: {error}", error.fix or "correct it", error.__cause__) from None
+        except TypeError:
+            what = f"params.{name}: a {type(given[name]).__name__} is nothing that a call could be compared with"
+            raise ResolveError(what, "define its class in a module, outside of functions") from None
     _check_given(given, signature, specialization)
     defaults = (one.default for name, one in signature.parameters.items() if name not in given)
-    classes += [flydsl_adapter.struct_class(type(default)) for default in defaults if author_values.has_fields(default)]
-    return _Call(given=given, recorded=recorded, classes=tuple(classes))
+    objects = [one for one in (*given.values(), *defaults) if author_values.has_fields(one)]
+    return _Call(given=given, recorded=recorded, classes=tuple(flydsl_adapter.struct_class(type(one)) for one in objects))
 
 
 def _call(factory: Any, signature: inspect.Signature, call: _Call, specialization: Specialization) -> Any:
@@ -285,24 +276,6 @@ def _check_given(given: Mapping[str, Any], signature: inspect.Signature, special
             f"params gives no value for {', '.join(missing)} of {text}",
             f"add {missing[0]} to params; only what has a default may be left out",
         )
-
-
-def type_value(parameter: inspect.Parameter, value: Any) -> Any:
-    """Return the FlyDSL type that a declared name means where the parameter takes types; otherwise the value itself.
-
-    Raises
-    ------
-    ArgumentError
-        There is no such type.
-    """
-    if isinstance(value, str) and takes_types(parameter):
-        return flydsl_adapter.type_of_name(value)
-    return value
-
-
-def takes_types(parameter: inspect.Parameter) -> bool:
-    """Tell whether a parameter is one for FlyDSL types: by its annotation, or because its default is one."""
-    return flydsl_adapter.parameter_role(parameter.annotation) == "type" or flydsl_adapter.type_name(parameter.default) is not None
 
 
 # --- what it returned --------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ __all__ = [
     "DSLCompileError",
     "Lowered",
     "author_frames",
+    "constexpr_type",
     "has_constants",
     "is_launcher",
     "is_struct",
@@ -116,7 +117,17 @@ _ELEMENT_TYPES: dict[str, Callable[[], ir.Type]] = {
 
 
 class ArgumentError(Exception):
-    """A declared argument does not fit the launcher's parameter."""
+    """A declared argument does not fit the launcher's parameter.
+
+    Parameters
+    ----------
+    what, fix
+        As of a fault; no fix where there is none but the text.
+    """
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(what)
+        self.fix = fix
 
 
 def is_tested_version() -> bool:
@@ -362,6 +373,11 @@ def parameter_role(annotation: Any) -> str | None:  # noqa: PLR0911 - one return
     return None
 
 
+def constexpr_type(annotation: Any) -> Any:
+    """Return the type in `Constexpr[…]`; anything for `Constexpr` alone."""
+    return annotation.value_type or Any
+
+
 def type_of_annotation(annotation: Any, declared: ArgumentType | None) -> ArgumentType | None:
     """Return the argument type that an annotation fixes by itself, completed by what was declared for its fields.
 
@@ -419,8 +435,13 @@ def has_constants(annotation: Any) -> bool:
     return bool(is_specializable_struct_type(annotation))
 
 
-def struct_constants(kind: type, table: dict[str, Any]) -> dict[str, Any]:
+def struct_constants(kind: type, table: dict[str, Any], convert: Callable[[Any, Any], Any]) -> dict[str, Any]:
     """Return declared values of a struct's constexpr fields in the order of the fields; those of structs in it are in tables.
+
+    Parameters
+    ----------
+    convert
+        Makes of a declared value what the annotation of its field says.
 
     Raises
     ------
@@ -442,13 +463,13 @@ def struct_constants(kind: type, table: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, spec in fields.items():
         if name in constants:
-            found[name] = table[name]
+            found[name] = convert(table[name], spec)
         elif name in inner:
             given = table.get(name, {})
             if not isinstance(given, dict):
                 msg = f"{name} of struct {kind.__name__} is a struct itself, and its value is {given!r}, not a table"
                 raise ArgumentError(msg)
-            found[name] = struct_constants(spec, given)
+            found[name] = struct_constants(spec, given, convert)
     return found
 
 
@@ -558,7 +579,7 @@ def type_of_name(name: str) -> Any:
     if name in _TYPES:
         return _TYPES[name]
     msg = f'"{name}" is not the name of a FlyDSL type. {did_you_mean(name, list(_TYPES))}'
-    raise ArgumentError(msg)
+    raise ArgumentError(msg, "write the name of a FlyDSL type")
 
 
 def raw_value(value: Any) -> Any:

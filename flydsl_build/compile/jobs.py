@@ -230,6 +230,8 @@ class SpecializationBuild:
         By name, the fields of the classes that objects were made of for tables.
     doc
         Docstring of the launcher, or of the factory.
+    launcher_doc
+        Docstring of the launcher that the factory returned; None if there is no factory.
     arguments
         The manifest's description of each run-time argument, by parameter name.
     slots
@@ -257,6 +259,7 @@ class SpecializationBuild:
     values: dict[str, Any]
     classes: dict[str, tuple[ParameterInfo, ...]]
     doc: str | None
+    launcher_doc: str | None
     constexpr: dict[str, Any]
     arguments: dict[str, Any]
     slots: tuple[dict[str, Any], ...]
@@ -271,7 +274,13 @@ class SpecializationBuild:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobResult:
-    """What one job made."""
+    """What one job made.
+
+    Parameters
+    ----------
+    enums
+        By `module:class`, the enums whose members are among the values: `bases`, `doc`, and `members` with `name`, and `value` or `alias`.
+    """
 
     module: str
     target: str
@@ -288,6 +297,7 @@ class JobResult:
     seconds: float
     warnings: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = field(default=())
+    enums: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""

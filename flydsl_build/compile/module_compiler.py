@@ -35,6 +35,7 @@ from flydsl_build.compile.externs import ExternResolver, ExternUse
 from flydsl_build.compile.jobs import BitcodeUse, CodeObjectBuild, JobResult, ParameterInfo, SpecializationBuild
 from flydsl_build.compile.torch_stand_in import TorchMissingError
 from flydsl_build.config.settings import CompileOptions
+from flydsl_build.config.tables import enum_reference
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_json import argument_to_json
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
@@ -150,6 +151,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         doc=doc,
         public_names=names,
         specializations=tuple(built),
+        enums=author_values.described_enums(map(_plain_values, built)),
         code_objects=tuple(objects),
         sources=_reached_sources(job.module, settings.package_roots),
         distributions=_init_distributions(objects, settings.package_roots),
@@ -442,7 +444,7 @@ def _parameter(parameter: inspect.Parameter, role: str, *, of_factory: bool = Fa
     default, has_default, opaque = None, parameter.default is not inspect.Parameter.empty, False
     if has_default:
         try:
-            default = author_values.recorded(parameter.default) if of_factory else author_values.plain(parameter.default)
+            default = _recorded_default(parameter, of_factory=of_factory)
         except (TypeError, flydsl_adapter.ArgumentError):
             opaque = True
     return ParameterInfo(
@@ -456,8 +458,13 @@ def _parameter(parameter: inspect.Parameter, role: str, *, of_factory: bool = Fa
     )
 
 
+def _recorded_default(parameter: inspect.Parameter, *, of_factory: bool) -> Any:
+    if not of_factory and author_values.has_fields(parameter.default):
+        raise TypeError
+    return author_values.recorded(parameter.default, parameter.annotation, parameter.default)
+
+
 _WRITABLE = frozenset({"tensor", "pointer", "struct"})
-_TYPE_NAME = "write the name of a FlyDSL type"
 _ROLE_OF_TYPE = {"TensorType": "tensor", "PointerType": "pointer", "ScalarType": "scalar", "StreamType": "stream", "StructType": "struct"}
 
 
@@ -505,7 +512,7 @@ def _bind(launcher: Any, specialization: Specialization, target: str) -> _Bindin
             binding.fault(f"parameter *{name} of {text} takes any number of arguments", "give the launcher a fixed signature")
             continue
         role = flydsl_adapter.parameter_role(parameter.annotation)
-        if role == "constexpr" and factories.takes_types(parameter):
+        if role == "constexpr" and author_values.takes_types(parameter.annotation, parameter.default):
             role = "type"
         if role in ("constexpr", "type"):
             _bind_constexpr_parameter(binding, parameter, role)
@@ -541,22 +548,26 @@ def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, r
     binding.parameters.append(_parameter(parameter, role))
     if name in dict(binding.specialization.args):
         binding.fault(f"args.{name}: {name} is a {role} parameter", f"move it to constexpr: constexpr = {{ {name} = … }}")
-    if isinstance(constants.get(name), dict):
+    value = constants.get(name)
+    if isinstance(value, dict) and enum_reference(value) is None:
         binding.fault(f"constexpr.{name}: found a table, but {name} of {title} is a {role} parameter", "write a plain value")
-    elif role == "type" and name in constants and not isinstance(constants[name], str):
-        binding.fault(f"constexpr.{name}: {constants[name]!r} is not the name of a FlyDSL type", _TYPE_NAME)
+    elif role == "type" and name in constants and not isinstance(value, str):
+        binding.fault(f"constexpr.{name}: {value!r} is not the name of a FlyDSL type", "write the name of a FlyDSL type")
     elif name in constants:
-        binding.constexpr[name] = constants[name]
         try:
-            binding.values[name] = factories.type_value(parameter, constants[name])
+            binding.values[name] = author_values.converted(value, parameter.annotation, parameter.default)
+            binding.constexpr[name] = author_values.recorded(binding.values[name], parameter.annotation, parameter.default)
         except flydsl_adapter.ArgumentError as error:
-            binding.fault(f"constexpr.{name}: {error}", _TYPE_NAME)
+            binding.fault(f"constexpr.{name}: {error}", error.fix)
+        except TypeError:
+            what = f"constexpr.{name}: a {type(binding.values[name]).__name__} is nothing that a call could be compared with"
+            binding.fault(what, "define its class in a module, outside of functions")
     elif parameter.default is inspect.Parameter.empty:
         binding.fault(f"constexpr parameter {name} of {title} has no value", f"add constexpr = {{ {name} = … }}")
     else:
         binding.values[name] = parameter.default
         with contextlib.suppress(TypeError):
-            binding.constexpr[name] = author_values.plain(parameter.default)
+            binding.constexpr[name] = _recorded_default(parameter, of_factory=False)
 
 
 def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, role: str | None) -> None:
@@ -588,7 +599,7 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
         binding.fault(f"{where}.{name}: {error}", "see Argument types in the README")
         return
     if constants is not None:
-        binding.constexpr[name] = constants
+        binding.constexpr[name] = _recorded_constants(constants)
         binding.classes.append(parameter.annotation)
     binding.parameters.append(_parameter(parameter, found_role))
     binding.arguments[name] = chosen
@@ -602,7 +613,17 @@ def _struct_constants(binding: _Binding, parameter: inspect.Parameter) -> dict[s
     if not isinstance(table, dict):
         msg = f"{parameter.name} is a struct, and its value is {table!r}"
         raise flydsl_adapter.ArgumentError(msg)
-    return flydsl_adapter.struct_constants(parameter.annotation, table)
+    return flydsl_adapter.struct_constants(parameter.annotation, table, author_values.converted)
+
+
+def _plain_values(build: SpecializationBuild) -> list[Any]:
+    """Return everything in which a member of an enum can be."""
+    parameters = (*build.parameters, *build.factory_parameters, *(one for fields in build.classes.values() for one in fields))
+    return [build.constexpr, build.params, build.values, [one.default for one in parameters]]
+
+
+def _recorded_constants(constants: dict[str, Any]) -> dict[str, Any]:
+    return {name: _recorded_constants(one) if isinstance(one, dict) else author_values.plain(one) for name, one in constants.items()}
 
 
 def _argument_type(binding: _Binding, parameter: inspect.Parameter) -> ArgumentType | None:
@@ -666,7 +687,7 @@ def _trace(
     factory_parameters: tuple[ParameterInfo, ...] = ()
     if resolved.signature is not None:
         factory_parameters = tuple(
-            _parameter(one, "type" if factories.takes_types(one) else "constexpr", of_factory=True)
+            _parameter(one, "type" if author_values.takes_types(one.annotation, one.default) else "constexpr", of_factory=True)
             for one in resolved.signature.parameters.values()
         )
     stages = tempfile.TemporaryDirectory(prefix="flydsl-build-stages-") if job.dump_ir else contextlib.nullcontext()
@@ -921,6 +942,7 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         values=dict(one.resolved.values),
         classes={kind.__name__: author_values.field_infos(kind) for kind in author_values.with_inner_classes(one.classes)},
         doc=inspect.getdoc(one.resolved.factory or one.resolved.wrapper or function),
+        launcher_doc=None if one.resolved.factory is None else inspect.getdoc(one.resolved.wrapper or function),
         constexpr=one.constexpr,
         arguments={key: argument_to_json(value) for key, value in one.arguments.items()},
         slots=tuple(_slots(one, host)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import FaultCollector, did_you_mean
 from .keys import keys_of, quote_key
 from .names import is_name, reference_fault
+from .tables import enum_reference, from_enum_reference
 
 if TYPE_CHECKING:
     from .tables import ArgumentText, PlainValue
@@ -234,7 +235,8 @@ class TableReader:
             self.faults.add(where, *_TOO_DEEP)
             return None
         if isinstance(value, Mapping):
-            return self._fields(value, where, depth + 1)
+            member = enum_reference(value)
+            return self._fields(value, where, depth + 1) if member is None else from_enum_reference(member)
         if isinstance(value, list | tuple):
             items = [self._plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
             return tuple(item for item in items if item is not None)

@@ -27,11 +27,39 @@ __all__ = [
     "PlainValue",
     "Settings",
     "WrittenNames",
+    "enum_reference",
+    "from_enum_reference",
+    "is_exact",
 ]
 
 PlainValue = bool | int | float | str | tuple["PlainValue", ...] | dict[str, "PlainValue"]
 """A value for a factory parameter or constexpr: what TOML and JSON can both say. TOML lists inside become tuples, and a table, whose
-keys are sorted, stands for an object with these fields."""
+keys are sorted, stands for an object with these fields. That of `from_enum_reference` stands for a member of an enum, which the function
+of `kernels-from` gave."""
+
+_MEMBER_KEYS = ("$enum", "$member")
+
+
+def from_enum_reference(reference: str, *, is_exact: bool = False) -> dict[str, PlainValue]:
+    """Return the table that stands for a member of an enum, given as `module:class.name`.
+
+    One that is exact is not meant by text that names it, where what it is given for can be text, too.
+    """
+    return {_MEMBER_KEYS[is_exact]: reference}
+
+
+def enum_reference(value: object) -> str | None:
+    """Return the `module:class.name` of a table that stands for a member of an enum; None for any other value."""
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return None
+    ((key, found),) = value.items()
+    return found if key in _MEMBER_KEYS and isinstance(found, str) and _MEMBER.fullmatch(found) else None
+
+
+def is_exact(value: Mapping[str, object]) -> bool:
+    """Tell whether a table for a member of an enum stands for an exact one."""
+    return _MEMBER_KEYS[True] in value
+
 
 ArgumentText = str | Mapping[str, "ArgumentText"]
 """What an author writes for one argument: the type, or a nested table for a struct."""
@@ -70,6 +98,7 @@ _OUT = TomlType(
     schema={"anyOf": [STRINGS.schema, {"type": "object", "additionalProperties": STRINGS.schema}]},
 )
 _STRING_TABLE = TomlType(text="table of strings", schema={"type": "object", "additionalProperties": {"type": "string"}})
+_MEMBER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\.[^.]+")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -227,7 +256,8 @@ class KernelTable:
         default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the attribute is a launcher")
     )
     """Arguments of the factory that returns the launcher; lists as in `constexpr`. A list of tables joins the products of each.
-    What has a default may be left out. A table makes an object of the class that the parameter is annotated with."""
+    What has a default may be left out. A table makes an object of the class that the parameter is annotated with. A member of an enum,
+    which the annotation or default says, is given by its name, flags together by theirs with bars between."""
 
     returns: tuple[str, ...] = field(default=(), metadata=toml_key("returns", STRINGS, default="the factory returns one launcher"))
     """Names of what the factory returns: of all items of a tuple in order, or of keys of a dict, or of attributes of an object, whose

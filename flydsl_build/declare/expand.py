@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..config.keys import quote_key
 from ..config.names import is_dotted_name
+from ..config.tables import enum_reference
 from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from .argument_grammar import format_argument, parse_argument
 from .argument_types import ArgumentType, Dim, StructType, TensorType
@@ -203,7 +204,10 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
 def _with_fields(values: dict[str, PlainValue]) -> dict[str, PlainValue]:
     """Return the values with the fields of tables beside them, under dotted names: `{config.tile}` is a placeholder."""
     for name, value in list(values.items()):
-        if isinstance(value, dict):
+        member = enum_reference(value)
+        if member is not None:
+            values[name] = member.rpartition(".")[2]
+        elif isinstance(value, dict):
             values.update(_with_fields({f"{name}.{field}": item for field, item in value.items()}))
     return values
 
@@ -498,6 +502,9 @@ def _name_part(name: str, value: PlainValue) -> str:
         return value
     if isinstance(value, tuple):
         return name + "x".join(str(item) for item in value)
+    member = enum_reference(value)
+    if member is not None:
+        return member.rpartition(".")[2]
     if isinstance(value, dict):
         return "-".join([name, *(_name_part(field, item) for field, item in value.items())])
     if isinstance(value, bool | str):

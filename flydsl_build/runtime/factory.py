@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from . import _native
-from .description import TYPE_NAMES, field_of, plain_value, returned_value, same_value
+from .description import LEFT_OUT, TYPE_NAMES, field_of, plain_value, returned_value, same_value
 from .driver import ask_driver
+from .enums import Member, same_kind, spelled
 from .errors import UnsupportedTargetError
 
 TYPE_CHECKING = False
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .launcher import Factory
+    from .module import ModuleHandle
 
-__all__ = ["Returned", "call_factory", "make_again"]
+__all__ = ["Returned", "call_factory", "explain_constants", "make_again"]
 
 _SHOWN = 5
 
@@ -61,7 +63,8 @@ def _find(factory: Factory, params: dict[str, Any], given: Collection[str]) -> t
     if not positions:
         known = {name for one in built for name in one["params"]}
         asked = {name: value for name, value in params.items() if name in given or name in known}
-        raise ValueError(_explain_unbuilt(factory, [one["params"] for one in built], asked))
+        name = factory.__qualname__
+        raise ValueError(_explain_unbuilt(f"{factory.__module__}:{name}", name, "params", [one["params"] for one in built], asked))
     target, returned = _values(factory, [built[position] for position in positions])
     if (positions, target) not in factory.made:
         values = built[positions[0]]["params"]
@@ -197,6 +200,8 @@ def _same_type(built: Any, given: Any) -> bool:
     """Say whether two equal values are also of one type, and zeros of one sign."""
     if built is given:
         return True
+    if not same_kind(built, given):
+        return False
     if isinstance(built, dict):
         return all(_same_type(value, field_of(given, name)) for name, value in built.items())
     if isinstance(built, list | tuple) and isinstance(given, list | tuple):
@@ -208,23 +213,40 @@ def _same_type(built: Any, given: Any) -> bool:
 
 def _spell(name: str, params: Mapping[str, Any]) -> str:
     """Spell a call with its parameters."""
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in params.items())})"
+    return f"{name}({', '.join(f'{key}={spelled(value)}' for key, value in params.items())})"
 
 
 # ---- parameters that were not built ----------------------------------------------------------------------------------
 
 
-def _explain_unbuilt(factory: Factory, built: list[dict[str, Any]], params: Mapping[str, Any]) -> str:
-    """Say what is nearest to the parameters of a call, and how to declare them."""
-    spelled: dict[str, dict[str, Any]] = {}
-    for values in sorted(built, key=lambda values: _distance(values, params)):
-        ordered = sorted(values, key=lambda name: list(params).index(name) if name in params else len(params))
-        spelled.setdefault(_spell(factory.__qualname__, {name: plain_value(values[name]) for name in ordered}), values)
-    lines = list(spelled)
+def explain_constants(handle: ModuleHandle, spelling: str, given: dict[str, Any]) -> str:
+    """Say what is nearest to the constexpr values of a launcher's call, and how to declare them."""
+    entry, chosen = handle._selected(spelling)  # noqa: SLF001
+    built = [one["constexpr"] for _, one in chosen]
+    known = {name: value for name, value in given.items() if value is not LEFT_OUT}
+    return _explain_unbuilt(f"{handle.name}:{entry['name']}", spelling, "constexpr", built, known)
+
+
+def _explain_unbuilt(key: str, name: str, table: str, built: list[dict[str, Any]], asked: Mapping[str, Any]) -> str:
+    """Say what is nearest to the values of a call, and how to declare them.
+
+    Parameters
+    ----------
+    key, table
+        Of the declaration.
+    name
+        What was called.
+    """
+    nearest_first: dict[str, dict[str, Any]] = {}
+    for values in sorted(built, key=lambda values: _distance(values, asked)):
+        ordered = sorted(values, key=lambda one: list(asked).index(one) if one in asked else len(asked))
+        nearest_first.setdefault(_spell(name, {one: plain_value(values[one]) for one in ordered}), values)
+    lines = list(nearest_first)
     of = "only for" if len(lines) <= _SHOWN else f"but for {len(lines)} others, the nearest of which are"
-    text = f"{_spell(factory.__qualname__, params)}: the wheel was not built for these parameters, {of}:"
+    what = "parameters" if table == "params" else "constexpr values"
+    text = f"{_spell(name, asked)}: the wheel was not built for these {what}, {of}:"
     text += "".join(f"\n    {line}" for line in lines[:_SHOWN])
-    return f"{text}\n    -> {_remedy(factory, spelled[lines[0]], params)}"
+    return f"{text}\n    -> {_remedy(key, table, nearest_first[lines[0]], asked)}"
 
 
 def _distance(built: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[int, float, int]:
@@ -244,21 +266,26 @@ def _difference(built: Any, given: Any) -> float:
     return difference if difference == difference else float("inf")  # noqa: PLR0124 - of NaNs nothing is near
 
 
-def _remedy(factory: Factory, nearest: Mapping[str, Any], params: Mapping[str, Any]) -> str:
-    """Return the line of pyproject.toml that adds the parameters."""
+def _remedy(key: str, table: str, nearest: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Return the line of pyproject.toml that adds the values."""
+    for name, value in params.items():
+        unknown = nearest[name].unknown(value) if isinstance(nearest.get(name), Member) else ""
+        if unknown:
+            return f"{name}: {unknown}"
     texts = {name: _toml_like(value, nearest.get(name)) for name, value in params.items() if value is not None}
     for name, text in texts.items():
         if text is None:
             return f"{name}={params[name]!r} is nothing that can be declared: strings, numbers, booleans and lists of these can be"
     changed = [name for name in params if name not in nearest or not same_value(nearest[name], params[name])]
+    if not changed and params.keys() == nearest.keys():
+        return "pass a tuple where the wheel was built for one: a list is not equal to it"
     if len(changed) == 1 and changed[0] in nearest and changed[0] in texts:
-        addition = f"params = {{ {changed[0]} = [..., {texts[changed[0]]}] }}"
+        addition = f"{table} = {{ {changed[0]} = [..., {texts[changed[0]]}] }}"
     else:
         # A value that is a list stands inside another list, because a list of values means one specialization for each.
         values = (f"{name} = {f'[{text}]' if isinstance(params[name], list | tuple) else text}" for name, text in texts.items())
-        addition = f"params = [..., {{ {', '.join(values)} }}]"
-    key = f'"{factory.__module__}:{factory.__qualname__}"'
-    return f"add them where the wheel is built: [tool.flydsl-build.kernels.{key}] {addition}"
+        addition = f"{table} = [..., {{ {', '.join(values)} }}]"
+    return f'add them where the wheel is built: [tool.flydsl-build.kernels."{key}"] {addition}'
 
 
 def _toml_like(value: Any, like: Any) -> str | None:
@@ -271,13 +298,16 @@ def _toml_like(value: Any, like: Any) -> str | None:
 
 def _toml(value: Any) -> str | None:
     """Spell a value in TOML; None for what a declaration cannot say."""
+    from enum import Enum
+    from json import dumps
+
+    if isinstance(value, Enum):
+        value = value.name or str(value.value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return float.__repr__(value)
     if isinstance(value, str) or (isinstance(value, type) and value.__name__ in TYPE_NAMES):
-        from json import dumps
-
         return dumps(TYPE_NAMES[value.__name__] if isinstance(value, type) else str(value), ensure_ascii=False)
     if isinstance(value, list | tuple):
         items = [_toml(item) for item in value]

@@ -94,8 +94,13 @@ class Factory:
 
 def _doc(launcher: Any) -> str | None:
     wrapped = launcher.__dict__.get("__wrapped__")
-    # The docstring of the manifest is the factory's.
-    return f"Launch what {launcher._name} returned." if wrapped is None else wrapped.__doc__  # noqa: SLF001
+    doc: str | None
+    if wrapped is not None:
+        doc = wrapped.__doc__
+    else:
+        _, chosen = launcher._handle._selected(launcher._name)  # noqa: SLF001
+        doc = chosen[0][1].get("doc") or f"Launch what {launcher._name} returned."  # noqa: SLF001
+    return doc
 
 
 def _signature(launcher: Any) -> Any:
@@ -105,6 +110,11 @@ def _signature(launcher: Any) -> Any:
     if wrapped is not None:
         return signature(wrapped)
     from .description import plain_value
+    from .enums import Member
+
+    def default_of(parameter: dict[str, Any]) -> Any:
+        default = plain_value(parameter.get("default", Parameter.empty))
+        return default.member if isinstance(default, Member) else default
 
     # What a factory returned has no function in the stub.
     entry, _ = launcher._handle._selected(launcher._name)  # noqa: SLF001
@@ -113,7 +123,7 @@ def _signature(launcher: Any) -> Any:
             Parameter(
                 parameter["name"],
                 getattr(Parameter, parameter["kind"]),
-                default=plain_value(parameter.get("default", Parameter.empty)),
+                default=default_of(parameter),
             )
             for parameter in entry["parameters"]
         ]

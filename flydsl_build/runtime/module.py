@@ -24,7 +24,10 @@ from .process import debug, take_turn
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from enum import Enum
     from typing import Any
+
+    from .enums import Enums
 
 __all__ = ["Capability", "ModuleHandle", "join_path", "write_global"]
 
@@ -134,6 +137,7 @@ class ModuleHandle:
         self._native = _native.Module(LaunchError)
         # Spelling to name and the positions of the specializations to choose from, None for all.
         self._selections: dict[str, tuple[str, tuple[int, ...] | None]] = {}
+        self._enums: Enums | None = None
         self._units: dict[tuple[int, int], list[_Unit]] = {}  # by (generation of the process, device)
 
     def __repr__(self) -> str:
@@ -155,8 +159,16 @@ class ModuleHandle:
         from .shape import misshapen
 
         data = self._read_checked(self._file, self._sha256, "the one in the package's Python module")
-        # Numbers that JSON has no form for are rare, and a hook for every object is not free.
-        hook = number_or_object if b'"$float"' in data else None
+        # Values that JSON has no form for are rare, and a hook for every object is not free.
+        hook = None
+        if b'"$enum"' in data or b'"$member"' in data:
+            enums = self._make_enums()
+
+            def hook(pairs: dict[str, Any]) -> Any:
+                return enums.member_or_object(number_or_object(pairs))
+
+        elif b'"$float"' in data:
+            hook = number_or_object
         try:
             manifest = loads(data, object_hook=hook)
         except (ValueError, RecursionError) as error:
@@ -166,6 +178,10 @@ class ModuleHandle:
             raise CorruptFileError(self._file, f"its schema is {schema!r}, this run time reads {_SCHEMA}")
         if fault := misshapen(manifest):
             raise CorruptFileError(self._file, fault)
+        if self._enums is not None:
+            self._enums.described = manifest.get("enums", {})
+            if missing := self._enums.references.difference(self._enums.described):
+                raise CorruptFileError(self._file, f"it has no enum {min(missing)}")
         return dict(manifest)
 
     @staticmethod
@@ -202,6 +218,17 @@ class ModuleHandle:
         from .struct import make_struct
 
         return make_struct(self.name, name, fields, defaults)
+
+    def enum(self, reference: str) -> Callable[[type[Enum]], type[Enum]]:
+        """Return a decorator for the class that stands for an enum of the source, `module:class`; for stubs."""
+        return self._make_enums().define(reference)
+
+    def _make_enums(self) -> Enums:
+        if self._enums is None:
+            from .enums import Enums
+
+            self._enums = Enums()
+        return self._enums
 
     def _make_launcher(self, spelling: str, name: str, positions: tuple[int, ...] | None, function: Callable[..., Any] | None) -> Any:
         made = _native.Launcher(self, self._native, spelling)
@@ -246,6 +273,12 @@ class ModuleHandle:
         """Serve the native launcher where it cannot make tables of the description."""
         if isinstance(error, TypeError | ValueError | OverflowError | SystemError):
             raise CorruptFileError(self._file, f"launcher {spelling}: {error}") from error
+
+    def _refuse_constants(self, spelling: str, given: dict[str, Any]) -> None:
+        """Serve the native launcher where no specialization was built for the constexpr values of a call."""
+        from .factory import explain_constants
+
+        raise ValueError(explain_constants(self, spelling, given))
 
     # ---- loading -----------------------------------------------------------------------------------------------------
 

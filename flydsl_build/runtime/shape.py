@@ -31,6 +31,7 @@ _SPECIALIZATION = {
     "arguments": {"*": {"kind": str}},
     "slots": [{"kind": str}],
     "entries": {"*": {"*": {"entry": str, "kernels": [int]}}},
+    "doc?": (str, type(None)),
     "parameters?": ([_PARAMETER], type(None)),
 }
 _LAUNCHER = {
@@ -46,6 +47,7 @@ _MANIFEST = {
     "axes": {"*": {"values": [str], "select": (str, type(None))}},
     "library": {"file": str, "sha256": str},
     "units": [_UNIT],
+    "enums?": {"*": {"bases": [str], "members": [{"name": str, "value?": None, "alias?": str}]}},
     "launchers": [_LAUNCHER],
     "provenance": {"distributions?": {"*": str}},
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import jinja2
 
 import flydsl_build
-from flydsl_build.bundle.manifest import NO_DEFAULT
+from flydsl_build.bundle.manifest import NO_DEFAULT, EnumMember
 from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.bundle.manifest import Parameter, PlainValue
 
-__all__ = ["StubError", "docstring", "environment", "is_name", "literal", "signature", "template_folder"]
+__all__ = ["StubError", "docstring", "environment", "is_name", "literal", "names_of_type", "signature", "template_folder"]
 
 
 class StubError(BuildError):
@@ -104,9 +104,19 @@ def literal(value: PlainValue) -> str:
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(name)}: {literal(item)}' for name, item in value.items())}}}"
+    if isinstance(value, EnumMember):
+        parts = (f"{value.class_name}({part})" if part.isdecimal() else f"{value.class_name}.{part}" for part in value.name.split("|"))
+        return " | ".join(parts)
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)
+
+
+def names_of_type(value: PlainValue) -> list[str]:
+    """Return the types of a value in a call: a member of an enum may be given by its name."""
+    if isinstance(value, EnumMember):
+        return [value.class_name] if value.is_exact else [value.class_name, "str"]
+    return ["None" if value is None else type(value).__name__]
 
 
 def docstring(doc: str, *, indent: str) -> str:

@@ -13,18 +13,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from flydsl_build.bundle.manifest import NO_DEFAULT
+from flydsl_build.bundle.manifest import NO_DEFAULT, EnumMember
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.errors import FaultCollector
-from flydsl_build.stubs.python_source import StubError, docstring, environment, is_name, literal, signature
+from flydsl_build.stubs.python_source import StubError, docstring, environment, is_name, literal, names_of_type, signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flydsl_build.bundle.manifest import LauncherEntry, Manifest, Parameter, PlainValue, Returns, SpecializationEntry
+    from flydsl_build.bundle.manifest import EnumClass, LauncherEntry, Manifest, Parameter, PlainValue, Returns, SpecializationEntry
     from flydsl_build.declare.argument_types import ArgumentType
 
-__all__ = ["argument_structs", "render_stub"]
+__all__ = ["argument_structs", "enum_name", "render_stub"]
 
 # Names that the templates use at the top level of a stub. A leading underscore keeps them out of the way of public names.
 _TAKEN: Final = frozenset(
@@ -34,11 +34,16 @@ _TAKEN: Final = frozenset(
         "_CudaArray",
         "_CudaStream",
         "_DLPackTensor",
+        "_Enum",
+        "_Flag",
+        "_IntEnum",
+        "_IntFlag",
         "_Launcher",
         "_ModuleHandle",
         "_NamedTuple",
         "_Pointer",
         "_Protocol",
+        "_StrEnum",
         "_Stream",
         "_Tensor",
         "_TorchStream",
@@ -161,11 +166,14 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
     _check_names(manifest, runtime_package)
     classes = manifest.classes or {}
     found = [_struct(one) for one in argument_structs(manifest) if one.name not in classes]
-    found += [_value_class(name, fields) for name, fields in classes.items()]
+    enums = [_enum(reference, one) for reference, one in (manifest.enums or {}).items()]
+    enum_types = {one.name: f"{one.name} | str" for one in enums}
+    found += [_value_class(name, fields, enum_types) for name, fields in classes.items()]
     structs = [one for one in found if one.name in public_names and one.name not in _TAKEN and is_name(one.name)]
     taken = {_class_name(launcher) for launcher in manifest.launchers}
     functions = _functions(manifest, taken)
     public = {launcher.name.partition(".")[0] for launcher in manifest.launchers} | {one.name for one in structs}
+    public |= {one.name for one in enums if one.name in public_names}
     context = {
         "module_doc": docstring(module_doc or f"Kernels of {manifest.module}, compiled ahead of time by flydsl-build.", indent=""),
         "runtime_package": runtime_package,
@@ -176,6 +184,8 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         "load": literal(manifest.load),
         "functions": functions,
         "structs": structs,
+        "enums": enums,
+        "enum_bases": sorted({one.base for one in enums}),
         "has_named_tuple": any(one.bases == "_NamedTuple" for function in functions for one in function.classes),
     }
     stub, interface = (environment().get_template(name).render(context) for name in ("stub.py.j2", "stub.pyi.j2"))
@@ -224,11 +234,43 @@ def _struct(struct: StructType) -> _Struct:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Enum:
+    """One enum as the templates need it: every field but `base` is Python text."""
+
+    name: str
+    reference: str
+    base: str
+    bases: str
+    doc: str
+    members: tuple[tuple[str, str], ...]
+
+
+def _enum(reference: str, one: EnumClass) -> _Enum:
+    *mixed, base = one.bases
+    return _Enum(
+        name=enum_name(reference),
+        reference=literal(reference),
+        base=base,
+        bases=", ".join([*mixed, f"_{base}"]),
+        doc=docstring(one.doc, indent="    ") if one.doc else "",
+        # A value that the wheel does not have is equal to no other.
+        members=tuple(
+            (entry.name, entry.alias or ("object()" if entry.value is NO_DEFAULT else literal(entry.value))) for entry in one.members
+        ),
+    )
+
+
+def enum_name(reference: str) -> str:
+    """Return the name of an enum's class in the stub."""
+    return EnumMember(enum=reference, name="").class_name
+
+
 _FIELD_TYPE: Final = re.compile(r"(?:Constexpr\[)?(int|bool|float|str)\]?")
 
 
-def _value_class(name: str, fields: Sequence[Parameter]) -> _Struct:
-    types = {one.name: _plain_field_type(one.annotation or "") for one in fields}
+def _value_class(name: str, fields: Sequence[Parameter], enum_types: dict[str, str]) -> _Struct:
+    types = {one.name: enum_types.get(one.annotation or "") or _plain_field_type(one.annotation or "") for one in fields}
     defaults = {one.name: one.default for one in fields if one.default is not NO_DEFAULT}
     return _Struct(
         name=name,
@@ -276,7 +318,25 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
                 what = f"{name} is declared, too, so the stub cannot have a class {name} with it"
                 faults.add(where, what, f"declare {name} alone, with `returns`, or its attributes alone")
         _check_inner_names(launcher, where, faults)
+    _check_enum_names(manifest, faults)
     faults.raise_if_any(StubError)
+
+
+def _check_enum_names(manifest: Manifest, faults: FaultCollector) -> None:
+    taken = {one.name: f"{manifest.module}:{one.name}" for one in argument_structs(manifest)}
+    taken |= {name: f"{manifest.module}:{name}" for name in manifest.classes or ()}
+    taken |= {launcher.name.partition(".")[0]: f"{manifest.module}:{launcher.name}" for launcher in manifest.launchers}
+    for reference, one in (manifest.enums or {}).items():
+        name = enum_name(reference)
+        if name in taken:
+            what = f"{taken[name]} has the name {name}, too, and the stub cannot define both"
+            faults.add(reference, what, "rename one of them")
+        elif name in _TAKEN or name.startswith(_OWN_PREFIXES):
+            faults.add(reference, f"the name {name} is taken by the stub itself", "rename the enum")
+        taken[name] = reference
+        for entry in one.members:
+            if not is_name(entry.name):
+                faults.add(reference, f'"{entry.name}" is not a Python name, so the stub cannot define it', "rename the member")
 
 
 def _check_inner_names(launcher: LauncherEntry, where: str, faults: FaultCollector) -> None:
@@ -318,6 +378,7 @@ def _function(launcher: LauncherEntry, taken: set[str], headers: tuple[str, ...]
     doc = launcher.doc or (f"Return {what} of {launcher.name}." if is_factory else f"Launch {launcher.name}.")
     if launcher.returns is None:
         call_doc = f"Launch what {launcher.name} returned." if is_factory else inspect.cleandoc(doc)
+        call_doc = _inner_doc(launcher.specializations) or call_doc
         classes = [_launcher_class(_class_name(launcher), launcher, launcher.specializations, call_doc)]
         result = classes[0].name
     else:
@@ -335,6 +396,12 @@ def _function(launcher: LauncherEntry, taken: set[str], headers: tuple[str, ...]
     )
 
 
+def _inner_doc(members: Sequence[SpecializationEntry]) -> str | None:
+    """Return the docstring of launchers that a factory returned, if they have one and the same."""
+    docs = {one.doc for one in members}
+    return docs.pop() if len(docs) == 1 else None
+
+
 def _returned(launcher: LauncherEntry, returns: Returns, taken: set[str]) -> tuple[list[_Class], str]:
     """Return the classes for the launchers that a factory returns together, and the type of what it returns."""
     call_doc = f"Launch one of what {launcher.name} returned."
@@ -343,6 +410,7 @@ def _returned(launcher: LauncherEntry, returns: Returns, taken: set[str]) -> tup
         # One type of all values, as a dict has.
         name = _class_name(launcher)
         item = name if not any(values.values()) else "_Any"
+        call_doc = _inner_doc(launcher.specializations) or call_doc
         return [_launcher_class(name, launcher, launcher.specializations, call_doc)], f"dict[str, {item}]"
     classes, types = [], []
     for element in returns.names:
@@ -354,7 +422,8 @@ def _returned(launcher: LauncherEntry, returns: Returns, taken: set[str]) -> tup
         while name in taken:
             name += "_"
         taken.add(name)
-        classes.append(_launcher_class(name, launcher, members, f"Launch {element} of what {launcher.name} returned."))
+        call_doc = _inner_doc(members) or f"Launch {element} of what {launcher.name} returned."
+        classes.append(_launcher_class(name, launcher, members, call_doc))
         # For other parameters, the factory may return a value in its place.
         types.append(f"{name} | {values[element]}" if values[element] else name)
     if returns.form == "tuple":
@@ -380,6 +449,8 @@ def _returned_type(launcher: LauncherEntry, name: str) -> str:
 
 def _type_of_value(value: PlainValue) -> str:
     """Return the type of a value in the manifest's spelling: lists and FlyDSL types are marked."""
+    if isinstance(value, EnumMember):
+        return value.class_name
     if isinstance(value, dict):
         return "list[_Any]" if "list" in value else "str"
     if isinstance(value, tuple):
@@ -457,7 +528,7 @@ def _value_type(parameter: Parameter, values: Iterable[PlainValue]) -> str:
     for value in values:
         if isinstance(value, tuple | list | dict):
             return "_Any"
-        names.append("None" if value is None else type(value).__name__)
+        names += names_of_type(value)
     return _union(names, parameter)
 
 
@@ -470,7 +541,7 @@ def _union(names: Iterable[str], parameter: Parameter) -> str:
         found.append("None")
     elif default is not NO_DEFAULT and default is not None and not isinstance(default, tuple | list) and not found[0].startswith("_"):
         # A default of another type than the values that were built is still a value one may name.
-        found = list(dict.fromkeys([*found, type(default).__name__]))
+        found = list(dict.fromkeys([*found, *names_of_type(default)]))
     if "float" in found:
         found = [name for name in found if name not in {"int", "bool"}]
     elif "int" in found:

@@ -14,7 +14,7 @@
 | a dataclass | an object; a field that is its default is left out |
 | a union of dataclasses | likewise, with the class's constant `kind` before the fields |
 | a class with `to_json` and `from_json` | what these say; `from_json` raises ValueError with what is wanted |
-| `PlainValue` | as in Python, a float that is not finite as `{"$float": "inf"}`, a member of an enum as `{"$enum": "module:Class.NAME"}` |
+| `PlainValue` | as in Python; see `EnumMember.to_json`, and a float that is not finite is `{"$float": "inf"}` |
 | `Any` | as it is |
 
 The metadata of a field may have `key`, its name in JSON; `always`, to write it also where it is its default; and `check`, a function that
@@ -57,10 +57,13 @@ class EnumMember:
     ----------
     enum
         Its class as `module:class`.
+    is_exact
+        Whether text that names it means other than it.
     """
 
     enum: str
     name: str
+    is_exact: bool = False
 
     def __repr__(self) -> str:
         return f"{self.class_name}.{self.name}"
@@ -71,18 +74,21 @@ class EnumMember:
         return re.split("[:.]", self.enum)[-1]
 
     def to_json(self) -> dict[str, str]:
-        """Return the object that stands for the member: `{"$enum": "pkg.modes:Mode.TRIPLE"}`."""
-        return {_ENUM: f"{self.enum}.{self.name}"}
+        """Return the object that stands for the member.
+
+        `{"$enum": "pkg.modes:Mode.TRIPLE"}`, which text in a call may name, or `{"$member": …}`, where text is text.
+        """
+        return {_ENUM[self.is_exact]: f"{self.enum}.{self.name}"}
 
     @classmethod
     def from_json(cls, value: object) -> EnumMember:
         """Return the member that an object stands for."""
-        text = value.get(_ENUM) if isinstance(value, dict) else None
+        key, text = next(iter(value.items())) if isinstance(value, dict) and value else ("", None)
         match = _MEMBER.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             msg = "a module:class.name"
             raise ValueError(msg)
-        return cls(enum=match[1], name=match[2])
+        return cls(enum=match[1], name=match[2], is_exact=key == _ENUM[True])
 
 
 PlainValue = bool | int | float | str | EnumMember | tuple["PlainValue", ...] | dict[str, "PlainValue"] | None
@@ -93,7 +99,7 @@ _Read = Callable[["_Decoder", Any, str], Any]
 
 _MAX_DEPTH: Final = 32
 _SHOWN: Final = 60
-_ENUM: Final = "$enum"
+_ENUM: Final = ("$enum", "$member")
 _MEMBER: Final = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^.]+)")
 _FLOAT: Final = "$float"
 _NOT_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -371,7 +377,7 @@ def _read_plain(decoder: _Decoder, value: object, path: str, depth: int = 0) -> 
     if isinstance(value, dict) and value.keys() == {_FLOAT}:
         word = _read_choice(tuple(_NOT_FINITE), decoder, value[_FLOAT], join(path, _FLOAT))
         return _NOT_FINITE.get(word)
-    if isinstance(value, dict) and value.keys() == {_ENUM}:
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _ENUM:
         return _read_own(EnumMember, decoder, value, path)
     if isinstance(value, dict) and depth < _MAX_DEPTH:
         return {key: _read_plain(decoder, one, join(path, key), depth + 1) for key, one in value.items()}

@@ -675,7 +675,8 @@ static enum outcome raise_no_fit(const struct call *call) {
   return RAISED;
 }
 
-// Raises that no specialization was compiled for the constants of a call. MISFIT: some was, and something else is wrong.
+// Raises that no specialization was compiled for the constants of a call. MISFIT: some was, and something else is
+// wrong.
 static enum outcome raise_unbuilt(const struct call *call) {
   const struct launcher_table *table = call->table;
   for (int i = 0; i < table->specialization_count; i++) {

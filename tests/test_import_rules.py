@@ -21,7 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "codec": {"errors"},
     "targets": {"errors"},
-    "config": {"errors", "targets"},
+    "config": {"errors", "codec", "targets"},
     "declare": {"errors", "config"},
     "jobs": {"errors", "config", "declare"},
     "llvm_ir": set(),

@@ -33,20 +33,25 @@ __all__ = [
     "from_enum_reference",
 ]
 
-_ENUM = "$enum"
+_MEMBER_KEYS = ("$enum", "$member")
 
 
-def from_enum_reference(reference: str) -> dict[str, PlainValue]:
-    """Return the table that stands for a member of an enum, given as `module:class.name`."""
-    return {_ENUM: reference}
+def from_enum_reference(reference: str, *, is_exact: bool = False) -> dict[str, PlainValue]:
+    """Return the table that stands for a member of an enum, given as `module:class.name`.
+
+    One that is exact is not meant by text that names it, where what it is given for can be text, too.
+    """
+    return {_MEMBER_KEYS[is_exact]: reference}
 
 
 def enum_reference(value: object) -> str | None:
     """Return the `module:class.name` of a table that stands for a member of an enum; None for any other value."""
     if isinstance(value, EnumMember):
         return f"{value.enum}.{value.name}"
-    found = value[_ENUM] if isinstance(value, Mapping) and value.keys() == {_ENUM} else None
-    return found if isinstance(found, str) and _MEMBER.fullmatch(found) else None
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return None
+    ((key, found),) = value.items()
+    return found if key in _MEMBER_KEYS and isinstance(found, str) and _MEMBER.fullmatch(found) else None
 
 
 ArgumentText = str | Mapping[str, "ArgumentText"]
@@ -244,7 +249,8 @@ class KernelTable:
         default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the attribute is a launcher")
     )
     """Arguments of the factory that returns the launcher; lists as in `constexpr`. A list of tables joins the products of each.
-    What has a default may be left out. A table makes an object of the class that the parameter is annotated with."""
+    What has a default may be left out. A table makes an object of the class that the parameter is annotated with. A member of an enum,
+    which the annotation or default says, is given by its name, flags together by theirs with bars between."""
 
     returns: tuple[str, ...] = field(default=(), metadata=toml_key("returns", STRINGS, default="the factory returns one launcher"))
     """Names of what the factory returns: of all items of a tuple in order, or of keys of a dict, or of attributes of an object, whose

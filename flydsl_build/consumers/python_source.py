@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flydsl_build.codec import PlainValue
     from flydsl_build.jobs.launcher import Parameter
 
-__all__ = ["docstring", "is_name", "literal", "signature"]
+__all__ = ["docstring", "is_name", "literal", "names_of_type", "signature"]
 
 
 def is_name(text: str) -> bool:
@@ -68,6 +68,13 @@ def literal(value: PlainValue) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)
+
+
+def names_of_type(value: PlainValue) -> list[str]:
+    """Return the types of a value in a call: a member of an enum may be given by its name."""
+    if isinstance(value, EnumMember):
+        return [value.class_name] if value.is_exact else [value.class_name, "str"]
+    return ["None" if value is None else type(value).__name__]
 
 
 def docstring(doc: str, *, indent: str) -> str:

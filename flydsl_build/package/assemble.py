@@ -138,12 +138,12 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         ),
     )
     # Its template engine is slow to import, and not needed by a build in which nothing changed.
-    from flydsl_build.consumers.python_stub.render import argument_structs
+    from flydsl_build.consumers.python_stub.render import argument_structs, enum_name
 
     text = manifest.to_text().encode()
     (output / placement.manifest_name).write_bytes(text)
     exported = {launcher.name.partition(".")[0] for launcher in launchers} | set(manifest.classes or ())
-    exported |= {struct.name for struct in argument_structs(manifest)}
+    exported |= {struct.name for struct in argument_structs(manifest)} | {enum_name(one) for one in manifest.enums or ()}
     return AssembledModule(
         placement=placement,
         manifest=manifest,

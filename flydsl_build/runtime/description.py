@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-__all__ = ["TYPE_NAMES", "Fields", "describe_launcher", "number_or_object", "plain_value", "returned_value", "same_value", "spell_argument"]
+__all__ = [
+    "LEFT_OUT",
+    "TYPE_NAMES",
+    "Fields",
+    "describe_launcher",
+    "field_of",
+    "number_or_object",
+    "plain_value",
+    "returned_value",
+    "same_value",
+    "spell_argument",
+]
 
 # From so many specializations on, a look-up takes less time than comparing constants one after the other.
 _INDEXED = 4
@@ -162,8 +173,8 @@ class Fields(dict):  # type: ignore[type-arg]  # types are imported for type che
 
 
 def field_of(value: object, name: str) -> Any:
-    """Return a field of an object, or of what stands for one; `_LEFT_OUT` if it has none of that name."""
-    return value.get(name, _LEFT_OUT) if isinstance(value, dict) else getattr(value, name, _LEFT_OUT)
+    """Return a field of an object, or of what stands for one; `LEFT_OUT` if it has none of that name."""
+    return value.get(name, LEFT_OUT) if isinstance(value, dict) else getattr(value, name, LEFT_OUT)
 
 
 def same_value(built: Any, given: Any) -> bool:
@@ -191,7 +202,7 @@ class _LeftOut:
         return "its default"
 
 
-_LEFT_OUT = _LeftOut()
+LEFT_OUT = _LeftOut()
 
 
 def _default_strides(shape: list[int | str]) -> list[int | str]:
@@ -337,7 +348,7 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
                 intern(parameter["name"]),
                 _PARAMETER_KINDS[parameter["kind"]],
                 "default" in parameter,
-                _LEFT_OUT if parameter["name"] in left_out else constant(parameter["name"], parameter.get("default")),
+                LEFT_OUT if parameter["name"] in left_out else constant(parameter["name"], parameter.get("default")),
             )
             for parameter in entry["parameters"]
         )
@@ -350,7 +361,7 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
             for name in sorted(specialization["arguments"], key=positions.__getitem__):
                 made.add(name, (), specialization["arguments"][name])
             constants = tuple((positions[name], constant(name, value)) for name, value in specialization["constexpr"].items())
-            constants += tuple((positions[name], _LEFT_OUT) for name in sorted(left_out.difference(specialization["constexpr"])))
+            constants += tuple((positions[name], LEFT_OUT) for name in sorted(left_out.difference(specialization["constexpr"])))
             slots = tuple(made.slot(slot) for slot in specialization["slots"])
             described.append((index, specialization["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
         return parameters, tuple(described), len(views), _index(described)

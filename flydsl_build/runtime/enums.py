@@ -8,7 +8,7 @@ from enum import Enum
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Self
 
 __all__ = ["Enums", "Member", "same_kind", "spelled"]
 
@@ -44,31 +44,35 @@ class Enums:
 
     def member_or_object(self, pairs: dict[str, Any]) -> Any:
         """Return the member that an object of the manifest stands for, or the object itself."""
-        if pairs.keys() != {"$enum"} or not isinstance(pairs["$enum"], str):
-            return pairs
-        reference, _, name = pairs["$enum"].rpartition(".")
-        self.references.add(reference)
-        return Member(self, reference, name)
+        for key in ("$enum", "$member"):
+            if pairs.keys() == {key} and isinstance(pairs[key], str):
+                reference, _, name = pairs[key].rpartition(".")
+                self.references.add(reference)
+                return Member(self, reference, name, is_exact=key == "$member")
+        return pairs
 
 
 class Member(str):
     """The name of a member that a specialization was built for.
 
-    It is equal to the member in the source's class or the stub's, to text that names it, and to its value.
+    It is equal to the member in the source's class or the stub's, and, if it is not exact, to text for its name or value, and to the
+    number that the member is.
     """
 
-    __slots__ = ("_enums", "_known", "reference")
+    __slots__ = ("_enums", "_known", "is_exact", "reference")
 
     _enums: Enums
     _known: Enum | None
+    is_exact: bool
     reference: str
 
-    def __new__(cls, enums: Enums, reference: str, name: str) -> Member:
+    def __new__(cls, enums: Enums, reference: str, name: str, *, is_exact: bool = False) -> Self:
         """Make the member; the description of its enum may come later."""
         made = super().__new__(cls, name)
         made._enums = enums
         made.reference = reference
         made._known = None
+        made.is_exact = is_exact
         return made
 
     @property
@@ -107,12 +111,15 @@ class Member(str):
             alike = (given.name or str(given.value)) == name and type(given).__name__ == self.class_name
             # JSON has a tuple as a list, and of some values nothing.
             return alike and (value is None or isinstance(value, list) or bool(given.value == value))
-        if isinstance(given, str) and given in names:
-            return bool(names[given].get("alias", given) == name)
-        if self._enums.is_flags(self.reference):
-            number = self._number(given) if isinstance(given, str) else given
-            return type(number) is int and number == self._number(name)
-        return value is not None and type(value) is type(given) and bool(value == given)
+        if self.is_exact:
+            return False
+        if isinstance(given, str):
+            if given in names:
+                return bool(names[given].get("alias", given) == name)
+            return self._number(given) == self._number(name) if self._enums.is_flags(self.reference) else bool(value == given)
+        # A number is a member of an enum of numbers only, as in Python.
+        is_number = self._enums.described[self.reference]["bases"][0] in {"int", "float", "IntEnum", "IntFlag"}
+        return is_number and type(given) in {int, float} and given == (self._number(name) if value is None else value)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Member):
@@ -138,7 +145,9 @@ class Member(str):
         return str, (self.plain,)
 
     def unknown(self, given: object) -> str:
-        """Say that a value of a call is no member at all; empty if it is one."""
+        """Say that a value of a call is no member at all; empty if it is one, or need not be."""
+        if self.is_exact:
+            return ""
         names = self._enums.names(self.reference)
         is_flags = self._enums.is_flags(self.reference)
         if any(Member(self._enums, self.reference, name) == given for name, entry in names.items() if "alias" not in entry):

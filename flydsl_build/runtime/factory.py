@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from . import _native
-from .description import TYPE_NAMES, field_of, plain_value, returned_value, same_value
+from .description import LEFT_OUT, TYPE_NAMES, field_of, plain_value, returned_value, same_value
 from .driver import ask_driver
 from .enums import Member, same_kind, spelled
 from .errors import UnsupportedTargetError
@@ -223,7 +223,8 @@ def explain_constants(handle: ModuleHandle, spelling: str, given: dict[str, Any]
     """Say what is nearest to the constexpr values of a launcher's call, and how to declare them."""
     entry, chosen = handle._selected(spelling)  # noqa: SLF001
     built = [one["constexpr"] for _, one in chosen]
-    return _explain_unbuilt(f"{handle.name}:{entry['name']}", spelling, "constexpr", built, given)
+    known = {name: value for name, value in given.items() if value is not LEFT_OUT}
+    return _explain_unbuilt(f"{handle.name}:{entry['name']}", spelling, "constexpr", built, known)
 
 
 def _explain_unbuilt(key: str, name: str, table: str, built: list[dict[str, Any]], asked: Mapping[str, Any]) -> str:
@@ -276,6 +277,8 @@ def _remedy(key: str, table: str, nearest: Mapping[str, Any], params: Mapping[st
         if text is None:
             return f"{name}={params[name]!r} is nothing that can be declared: strings, numbers, booleans and lists of these can be"
     changed = [name for name in params if name not in nearest or not same_value(nearest[name], params[name])]
+    if not changed and params.keys() == nearest.keys():
+        return "pass a tuple where the wheel was built for one: a list is not equal to it"
     if len(changed) == 1 and changed[0] in nearest and changed[0] in texts:
         addition = f"{table} = {{ {changed[0]} = [..., {texts[changed[0]]}] }}"
     else:
@@ -299,7 +302,7 @@ def _toml(value: Any) -> str | None:
     from json import dumps
 
     if isinstance(value, Enum):
-        return dumps(value.name or str(value.value), ensure_ascii=False)
+        value = value.name or str(value.value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -94,10 +94,13 @@ class Factory:
 
 def _doc(launcher: Any) -> str | None:
     wrapped = launcher.__dict__.get("__wrapped__")
+    doc: str | None
     if wrapped is not None:
-        return wrapped.__doc__
-    _, chosen = launcher._handle._selected(launcher._name)  # noqa: SLF001
-    return chosen[0][1].get("doc") or f"Launch what {launcher._name} returned."  # noqa: SLF001
+        doc = wrapped.__doc__
+    else:
+        _, chosen = launcher._handle._selected(launcher._name)  # noqa: SLF001
+        doc = chosen[0][1].get("doc") or f"Launch what {launcher._name} returned."  # noqa: SLF001
+    return doc
 
 
 def _signature(launcher: Any) -> Any:

@@ -161,7 +161,7 @@ class ModuleHandle:
         data = self._read_checked(self._file, self._sha256, "the one in the package's Python module")
         # Values that JSON has no form for are rare, and a hook for every object is not free.
         hook = None
-        if b'"$enum"' in data:
+        if b'"$enum"' in data or b'"$member"' in data:
             enums = self._make_enums()
 
             def hook(pairs: dict[str, Any]) -> Any:

@@ -7,7 +7,10 @@ torch is not imported here: the generated module hands it over. Ops are defined 
 
 from __future__ import annotations
 
+from enum import Enum
+
 from .description import TYPE_NAMES, plain_value, spell_argument
+from .enums import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,6 +180,22 @@ class Ops:
         """Return a value with lists as tuples, as it was built."""
         return tuple([Ops.frozen(item) for item in value]) if isinstance(value, (list, tuple)) else value
 
+    @staticmethod
+    def member_name(value: Any, enum: str) -> Any:
+        """Return the name of a member of the enum called `enum`; text as it is.
+
+        Raises
+        ------
+        TypeError
+            It is a member of another enum.
+        """
+        if not isinstance(value, Enum):
+            return value
+        if type(value).__name__ != enum:
+            msg = f"{spelled(value)} is no member of {enum}"
+            raise TypeError(msg)
+        return value.name or str(value.value)
+
     def type_name(self, value: Any) -> Any:
         """Return the name of a dtype of torch, or of a type of FlyDSL; a name as it is."""
         if isinstance(value, type):
@@ -188,13 +207,19 @@ class Ops:
 
         Raises
         ------
+        ValueError
+            None was built for the constexpr values.
         TypeError
             With the reason, for each specialization if there are several.
         """
         given = dict(zip(names, arguments, strict=True))
         spelling = launcher._name  # noqa: SLF001 - the launcher's own module
         reasons = []
-        for _, entry in launcher._handle._selected(spelling)[1]:  # noqa: SLF001
+        chosen = launcher._handle._selected(spelling)[1]  # noqa: SLF001
+        if all(any(self._constant_reasons(entry, given)) for _, entry in chosen):
+            constants = {name: self.frozen(given[name]) for name in chosen[0][1]["constexpr"] if name in given}
+            launcher._handle._refuse_constants(spelling, constants)  # noqa: SLF001
+        for _, entry in chosen:
             reason = next(self._reasons(entry, given), None)
             if reason is None:
                 return
@@ -206,12 +231,14 @@ class Ops:
             msg += "".join(f"\n  {name}: {reason}" for name, reason in reasons)
         raise TypeError(msg)
 
-    def _reasons(self, entry: dict[str, Any], given: dict[str, Any]) -> Iterator[str]:
+    def _constant_reasons(self, entry: dict[str, Any], given: dict[str, Any]) -> Iterator[str]:
         for name, value in entry["constexpr"].items():
-            built = plain_value(value)
-            found = tuple(given[name]) if isinstance(given.get(name), list) else given.get(name)
+            built, found = plain_value(value), self.frozen(given.get(name))
             if name in given and found != built:
                 yield f"constexpr {name} is {found!r}, not {built!r}"
+
+    def _reasons(self, entry: dict[str, Any], given: dict[str, Any]) -> Iterator[str]:
+        yield from self._constant_reasons(entry, given)
         for name, argument in entry["arguments"].items():
             tensor = given.get(name)
             if not isinstance(tensor, self._torch.Tensor):

@@ -391,8 +391,19 @@ def test_refusals(answer: Any) -> None:
     ]
     assert refused["own parameter"][0] == "TypeError"
     assert "rows" in refused["own parameter"][1]
-    assert "constexpr block is 32, not 64" in refused["constexpr"][1]
-    assert "constexpr dtype is <class '__main__.Int64'>, not 'f32'" in refused["class"][1]
+    assert refused["constexpr"] == [
+        "ValueError",
+        (
+            "build_pair(N=64, dtype_str='f32')[0](block=32): the wheel was not built for these constexpr values, only for:\n"
+            "    build_pair(N=64, dtype_str='f32')[0](block=64)\n"
+            "    build_pair(N=64, dtype_str='f32')[0](block=128)\n"
+            '    -> add them where the wheel is built: [tool.flydsl-build.kernels."factory_kernels.made:build_pair"] '
+            "constexpr = { block = [..., 32] }"
+        ),
+    ]
+    assert refused["class"][0] == "ValueError"
+    assert "(dtype=<class '__main__.Int64'>): the wheel was not built for these constexpr values" in refused["class"][1]
+    assert refused["class"][1].endswith('"factory_kernels.made:convert"] constexpr = { dtype = [..., "i64"] }')
     assert "argument Out must be f32[L], got i32" in refused["dtype"][1]
     assert "missing a required argument: 'N'" in refused["type"][1]
 

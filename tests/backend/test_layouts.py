@@ -20,6 +20,7 @@ RUNTIME = [
     "code_objects.py",
     "description.py",
     "driver.py",
+    "enums.py",
     "errors.py",
     "factory.py",
     "launcher.py",

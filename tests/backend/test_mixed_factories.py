@@ -243,14 +243,21 @@ def test_objects_select_specializations(factories_site: Path, hip_library: Path)
         '[..., { dtype = "f32", name = "plain", scales = { first = 1.0, second = 2.0 }, sizes = [1, 2], tile = 5 }] }'
     )
     assert refused["no object"].endswith("config=4 is nothing that can be declared: strings, numbers, booleans and lists of these can be")
-    assert refused["steps"].startswith("TypeError: blend(): the arguments fit none of the 2 specializations in this wheel:\n")
-    assert (
-        "constexpr blend is Blend(factor=0.5, tile=Tile(rows=2, wide=True), steps=3), not (steps=1, tile=(rows=2, wide=True))"
-        in refused["steps"]
+    assert refused["steps"] == (
+        "ValueError: blend(blend=Blend(factor=0.5, tile=Tile(rows=2, wide=True), steps=3)): the wheel was not built for these constexpr values, "
+        "only for:\n"
+        "    blend(blend=(steps=1, tile=(rows=2, wide=True)))\n"
+        "    blend(blend=(steps=2, tile=(rows=2, wide=True)))\n"
+        '    -> add them where the wheel is built: [tool.flydsl-build.kernels."factory_kernels.mixed:blend"] '
+        "constexpr = { blend = [..., { steps = 3, tile = { rows = 2, wide = true } }] }"
     )
-    assert "constexpr blend is" in refused["no field"]
+    assert refused["no field"].startswith("ValueError: blend(blend=")
+    assert "is nothing that can be declared" in refused["no field"]
     assert "argument blend.factor must be f32" in refused["run-time field"]
-    assert "constexpr tile is Tile(rows=64, wide=False), not (rows=32, wide=False)" in refused["tile"]
+    assert refused["tile"].startswith(
+        "ValueError: tiled(tile=Tile(rows=64, wide=False)): the wheel was not built for these constexpr values"
+    )
+    assert refused["tile"].endswith('"factory_kernels.mixed:tiled"] constexpr = { tile = [..., { rows = 64, wide = false }] }')
 
 
 INSIDE = """
@@ -419,7 +426,10 @@ class Config:
 
 
 def enumerated():
-    return adder(1.0), Kind.row
+    class Reason(enum.Enum):
+        row = 1
+
+    return adder(1.0), Reason.row
 
 
 def complicated():
@@ -506,13 +516,13 @@ FAULTS = {
     'enumerated"]\nparams = {}': (
         "the factory enumerated returned a tuple, not a FlyDSL launcher",
         (
-            "item 1 is a Kind, neither a launcher nor a plain value (strings, numbers, booleans, None, FlyDSL types, and tuples and lists "
-            "of these): return launchers and plain values"
+            "item 1 is a Reason, neither a launcher nor a plain value (strings, numbers, booleans, None, members of enums, FlyDSL types, and "
+            "tuples and lists of these): return launchers and plain values"
         ),
     ),
     f'complicated"]\nparams = {{}}\nreturns = ["launch", "limit"]\n{ARGS}': (
         "limit of what the factory complicated returned is a complex, neither a FlyDSL launcher nor a plain value",
-        "plain values are strings, numbers, booleans, None, FlyDSL types, and tuples and lists of these",
+        "plain values are strings, numbers, booleans, None, members of enums, FlyDSL types, and tuples and lists of these",
     ),
     'values"]\nparams = {}\nreturns = ["a", "b"]': (
         "the factory values returned no launcher under the names of `returns`: a, b",
@@ -580,7 +590,7 @@ FAULTS = {
         "correct the table",
     ),
     'configured"]\nparams = { config = { tile = 1 }, plain = { a = 1 } }\nargs = { X = "f32[L]" }': (
-        "params.plain: plain of configured is not annotated with a dataclass, named tuple or fx.struct",
+        "params.plain: found a table, and it is not annotated with a dataclass, named tuple or fx.struct",
         "annotate it with the class that the table is to make an object of",
     ),
     'tiled"]\nargs = { X = "f32[L]" }': (

@@ -167,12 +167,13 @@ def test_numbers_that_json_has_no_form_for(build: Callable[..., Build], hip_libr
         "scalars": [["000080ff", "0000c07f"], ["0000803f", "000080ff"]],
         "constexpr": ["pad_value_inf", "pad_valuenan", "pad_valuenan", "pad_value_inf", "pad_value1_0"],
         "default": True,
-        "none": "TypeError: pad(): the arguments fit none of the 5 specializations in this wheel:\n"
-        "  pad-valueinf: constexpr value is 3.0, not inf\n"
-        "  pad-value-inf: constexpr value is 3.0, not -inf\n"
-        "  pad-valuenan: constexpr value is 3.0, not nan\n"
-        "  pad-value0_0: constexpr value is 3.0, not 0.0\n"
-        "  pad-value1_0: constexpr value is 3.0, not 1.0",
+        "none": "ValueError: pad(value=3.0): the wheel was not built for these constexpr values, only for:\n"
+        "    pad(value=1.0)\n"
+        "    pad(value=0.0)\n"
+        "    pad(value=inf)\n"
+        "    pad(value=-inf)\n"
+        "    pad(value=nan)\n"
+        '    -> add them where the wheel is built: [tool.flydsl-build.kernels."limits.pad:pad"] constexpr = { value = [..., 3.0] }',
         "returned": "[(nan, (-inf, [nan])), (inf, (-inf, [nan])), (2.0, (-inf, [nan]))]",
         "is nan": True,
         "same": [True, True, True, False, True],

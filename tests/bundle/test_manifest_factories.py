@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flydsl_build.bundle.manifest import LauncherEntry, Manifest, ManifestError, Returns, manifest_faults
-from flydsl_build.jobs.launcher import Parameter
+from flydsl_build.codec import EnumMember
+from flydsl_build.jobs.launcher import EnumClass, EnumEntry, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,27 @@ def test_round_trip(manifest: Manifest) -> None:
     assert text.count('"parameters": [') == 2
     (entry,) = made.launchers
     assert [len(entry.parameters_of(one)) for one in entry.specializations] == [4, 5]
+
+
+def test_members_of_enums(manifest: Manifest) -> None:
+    members = (
+        EnumEntry(name="READ", value=1),
+        EnumEntry(name="WRITE", value=2),
+        EnumEntry(name="PUT", alias="WRITE"),
+        EnumEntry(name="ODD"),
+    )
+    kind = EnumClass(bases=("Flag",), doc=None, members=members)
+    given = {"N": EnumMember(enum="m:Access", name="READ|WRITE"), "exact": (EnumMember(enum="m:Access", name="READ", is_exact=True),)}
+    made = dataclasses.replace(changed(manifest, one={"params": given}), enums={"m:Access": kind})
+    text = made.to_json()
+    assert Manifest.from_json(text, where="enums.json") == made
+    assert '"$enum": "m:Access.READ|WRITE"' in text
+    assert '"$member": "m:Access.READ"' in text
+    other = dataclasses.replace(kind, members=(*members[:2], EnumEntry(name="PUT", alias="SET")))
+    faults = manifest_faults(dataclasses.replace(made, enums={"m:Access": other}), where="x")
+    assert [fault.what for fault in faults] == ['"PUT" is another name of "SET", which is not there']
+    faults = manifest_faults(dataclasses.replace(made, enums=None), where="x")
+    assert [fault.what for fault in faults] == ["m:Access has no member READ", "m:Access has no member READ|WRITE"]
 
 
 def changed(manifest: Manifest, **changes: Any) -> Manifest:

@@ -268,8 +268,8 @@ def test_factory_parameter_of_the_same_type(broken: Any, hip: FakeHip) -> None:
 
 
 def test_arrays_are_no_constants(broken: Any, table: Any) -> None:
-    assert "constexpr n is array(" in refused(TypeError, broken.numbers, 0, f32(2))
-    assert "choose(): the arguments fit none" in refused(TypeError, table.choose, f32(2), f32(2))
+    assert refused(ValueError, broken.numbers, 0, f32(2)).startswith("numbers(n=array(")
+    assert refused(ValueError, table.choose, f32(2), f32(2)).startswith("choose(n=array(")
     assert "the wheel was not built for these parameters" in refused(ValueError, broken.made, f32(2))
 
 

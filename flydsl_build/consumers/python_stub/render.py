@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flydsl_build.codec import NO_DEFAULT, EnumMember
-from flydsl_build.consumers.python_source import docstring, is_name, literal, signature
+from flydsl_build.consumers.python_source import docstring, is_name, literal, names_of_type, signature
 from flydsl_build.consumers.templates import StubError, render
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.errors import FaultCollector
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flydsl_build.declare.argument_types import ArgumentType
     from flydsl_build.jobs.launcher import EnumClass, Parameter
 
-__all__ = ["argument_structs", "render_stub"]
+__all__ = ["argument_structs", "enum_name", "render_stub"]
 
 # Names that the templates use at the top level of a stub. A leading underscore keeps them out of the way of public names.
 _TAKEN: Final = frozenset(
@@ -252,7 +252,7 @@ class _Enum:
 def _enum(reference: str, one: EnumClass) -> _Enum:
     *mixed, base = one.bases
     return _Enum(
-        name=_enum_name(reference),
+        name=enum_name(reference),
         reference=literal(reference),
         base=base,
         bases=", ".join([*mixed, f"_{base}"]),
@@ -264,7 +264,8 @@ def _enum(reference: str, one: EnumClass) -> _Enum:
     )
 
 
-def _enum_name(reference: str) -> str:
+def enum_name(reference: str) -> str:
+    """Return the name of an enum's class in the stub."""
     return EnumMember(enum=reference, name="").class_name
 
 
@@ -325,11 +326,13 @@ def _check_names(manifest: Manifest, runtime_package: str) -> None:
 
 
 def _check_enum_names(manifest: Manifest, faults: FaultCollector) -> None:
-    taken = {launcher.name.partition(".")[0]: f"{manifest.module}:{launcher.name}" for launcher in manifest.launchers}
+    taken = {one.name: f"{manifest.module}:{one.name}" for one in argument_structs(manifest)}
+    taken |= {name: f"{manifest.module}:{name}" for name in manifest.classes or ()}
+    taken |= {launcher.name.partition(".")[0]: f"{manifest.module}:{launcher.name}" for launcher in manifest.launchers}
     for reference, one in (manifest.enums or {}).items():
-        name = _enum_name(reference)
+        name = enum_name(reference)
         if name in taken:
-            what = f"the stub cannot define {name} twice: {taken[name]} has the name, too"
+            what = f"{taken[name]} has the name {name}, too, and the stub cannot define both"
             faults.add(reference, what, "rename one of them")
         elif name in _TAKEN or name.startswith(_OWN_PREFIXES):
             faults.add(reference, f"the name {name} is taken by the stub itself", "rename the enum")
@@ -528,15 +531,8 @@ def _value_type(parameter: Parameter, values: Iterable[PlainValue]) -> str:
     for value in values:
         if isinstance(value, tuple | list | dict):
             return "_Any"
-        names += _names_of_type(value)
+        names += names_of_type(value)
     return _union(names, parameter)
-
-
-def _names_of_type(value: object) -> list[str]:
-    """Return the types of a value in a call: a member of an enum may be given by its name."""
-    if isinstance(value, EnumMember):
-        return [value.class_name, "str"]
-    return ["None" if value is None else type(value).__name__]
 
 
 def _union(names: Iterable[str], parameter: Parameter) -> str:
@@ -548,7 +544,7 @@ def _union(names: Iterable[str], parameter: Parameter) -> str:
         found.append("None")
     elif default is not NO_DEFAULT and default is not None and not isinstance(default, tuple | list) and not found[0].startswith("_"):
         # A default of another type than the values that were built is still a value one may name.
-        found = list(dict.fromkeys([*found, *_names_of_type(default)]))
+        found = list(dict.fromkeys([*found, *names_of_type(default)]))
     if "float" in found:
         found = [name for name in found if name not in {"int", "bool"}]
     elif "int" in found:

@@ -13,8 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from flydsl_build.codec import NO_DEFAULT
-from flydsl_build.consumers.python_source import docstring, literal, signature
+from flydsl_build.codec import NO_DEFAULT, EnumMember
+from flydsl_build.consumers.python_source import docstring, literal, names_of_type, signature
 from flydsl_build.consumers.templates import StubError, render
 from flydsl_build.declare.argument_types import PointerType, ScalarType, TensorType
 from flydsl_build.errors import Fault
@@ -52,11 +52,12 @@ class _NoTypeError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Argument:
-    """An argument of an op; `type` is of torch's schema language."""
+    """An argument of an op; `type` is of torch's schema language. A member of an enum is passed on by its name."""
 
     parameter: Parameter
     type: str
     written: bool
+    enum: str = ""
 
     @property
     def name(self) -> str:
@@ -66,6 +67,7 @@ class _Argument:
     def python_type(self) -> str:
         plain = self.type.removesuffix("?")
         text = "_Type" if self.parameter.role == "type" else _PYTHON_TYPES.get(plain, plain)
+        text = f"{self.enum} | {text}" if self.enum else text
         return f"{text} | None" if self.type.endswith("?") else text
 
     def in_schema(self, position: int, name: str) -> str:
@@ -76,7 +78,7 @@ class _Argument:
         """Return the expression that the op is called with."""
         if self.parameter.role == "type":
             return f"_type_name({self.name})"
-        return self.name
+        return _member_name(self.name, self.enum) if self.enum else self.name
 
     def to_launcher(self) -> str:
         """Return the expression that the launcher is called with."""
@@ -245,7 +247,11 @@ class _Module:
         groups = list(by_params.values())
         # Objects with fields have no hash that their tables would share.
         has_fields = any(isinstance(value, dict) for each in launcher.specializations for value in each.params.values())
-        can_look_up = not has_fields and not any(parameter.kind in _KEYWORDS for parameter in own)
+        values_of = {one.name: [each.params[one.name] for each in launcher.specializations if one.name in each.params] for one in own}
+        enums = {name: enum for name, every in values_of.items() if (enum := _only_enum(every))}
+        # Members of several enums, or these and other values, may be equal and are not the same.
+        is_mixed = any(_has_member(every) for name, every in values_of.items() if name not in enums)
+        can_look_up = not has_fields and not is_mixed and not any(parameter.kind in _KEYWORDS for parameter in own)
         frozen = {name for each in launcher.specializations for name, value in each.params.items() if isinstance(value, tuple)}
         keys = [tuple(members[0].params.get(parameter.name, ...) for parameter in own) for members in groups]
         # 1, 1.0 and True are one key: which of them was built, the factory itself finds out.
@@ -258,6 +264,7 @@ class _Module:
                 mine = [one for one in members if one.element == element]
                 function = launcher.name if element is None else f"{launcher.name}_{element}"
                 of = f"Launch what {launcher.name} returned." if element is None else f"Launch {element} of what {launcher.name} returned."
+                of = mine[0].doc or of
                 maker = self.maker(launcher, mine, function, of)
                 op = self.op_name("_".join([launcher.name, *_value_words(members[0].params, own), *([element] if element else [])]))
                 position = f"[{len(values)}]" if launcher.returns and launcher.returns.form == "tuple" else _place(launcher, element)
@@ -265,12 +272,13 @@ class _Module:
                 name = self.type_of(maker)
                 classes.setdefault(element, {})[name] = None
             call = _call(own, {name: literal(value) for name, value in members[0].params.items()})
-            text = _key(own, {parameter.name: "..." if value is ... else literal(value) for parameter, value in zip(own, key, strict=True)})
+            text = _key(own, {parameter.name: "..." if value is ... else _in_key(value) for parameter, value in zip(own, key, strict=True)})
             built.append(_Built(call=call, key=text if can_look_up and alike[key] == 1 else "", value=_in_form(launcher, values)))
         doc = launcher.doc or f"Return what {launcher.name} returns, as ops of torch."
         asked = {parameter.name: f"_ops.frozen({parameter.name})" if parameter.name in frozen else parameter.name for parameter in own}
         types = [parameter.name for parameter in own if parameter.role == "type"]
         asked |= {name: f"_type_name({name})" for name in types}
+        asked |= {name: _member_name(name, enum) for name, enum in enums.items()}
         self.has_types = self.has_types or bool(types)
         left_out = _left_out(launcher)
         return _Factory(
@@ -351,6 +359,7 @@ def render_torch_ops(manifest: Manifest, *, namespace: str, runtime_package: str
         "has_named_tuple": "namedtuple" in forms,
         "has_object": "object" in forms,
         "has_types": module.has_types,
+        "enums": [EnumMember(enum=reference, name="").class_name for reference in manifest.enums or {}],
     }
     source, interface = (render(name, **context) for name in ("torch_ops.py.j2", "torch_ops.pyi.j2"))
     for text in (source, interface):
@@ -371,13 +380,23 @@ def _argument(parameter: Parameter, members: Sequence[SpecializationEntry]) -> _
             return None
         if len(values) < len(members):
             raise _NoTypeError(f"{parameter.name} is left to its default in some specializations, and has values in others")
-        return _Argument(parameter=parameter, type=_type_of_values(parameter.name, values), written=False)
+        return _Argument(parameter=parameter, type=_type_of_values(parameter.name, values), written=False, enum=_only_enum(values))
     kinds = {_type_of_argument(one, parameter.name) for one in members}
     if kinds == {"SymInt", "float"}:
         kinds = {"Scalar"}
     if len(kinds) > 1:
         raise _NoTypeError(f"{parameter.name} is of several kinds: {', '.join(sorted(kinds))}")
     return _Argument(parameter=parameter, type=kinds.pop(), written=any(parameter.name in (one.out or ()) for one in members))
+
+
+def _only_enum(values: Sequence[PlainValue]) -> str:
+    """Return the class of values that are all members of one enum which text can name, or None; empty for other values."""
+    found = {value.class_name if isinstance(value, EnumMember) and not value.is_exact else "" for value in values if value is not None}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _member_name(parameter: str, enum: str) -> str:
+    return f"_ops.member_name({parameter}, {literal(enum)})"
 
 
 def _schema_names(names: Sequence[str]) -> list[str]:
@@ -412,6 +431,8 @@ def _type_of_values(name: str, values: Iterable[PlainValue]) -> str:
         inner = [item for value in every if isinstance(value, tuple) for item in value]
         if all(type(item) is int for item in inner):
             return "int[]"
+    if _only_enum(every):
+        return f"str{optional}"
     if names == {"int", "float"}:
         names = {"float"}
     if len(names) == 1 and names <= {"bool", "int", "float", "str"}:
@@ -503,8 +524,18 @@ def _value_words(params: dict[str, PlainValue], own: Sequence[Parameter]) -> lis
 def _word(name: str, value: PlainValue) -> str:
     if isinstance(value, tuple):
         return name + "x".join(map(str, value))
+    if isinstance(value, EnumMember):
+        return value.name
     # A dtype needs no name.
     return value if isinstance(value, str) and value[:1].isalpha() else f"{name}{value}"
+
+
+def _has_member(values: Iterable[PlainValue]) -> bool:
+    return any(isinstance(one, EnumMember) or (isinstance(one, tuple) and _has_member(one)) for one in values)
+
+
+def _in_key(value: PlainValue) -> str:
+    return literal(value.name if isinstance(value, EnumMember) else value)
 
 
 def _key(own: Sequence[Parameter], texts: dict[str, str]) -> str:
@@ -522,7 +553,7 @@ def _factory_type(parameter: Parameter, launcher: LauncherEntry) -> str:
     values = [one.params[parameter.name] for one in launcher.specializations if parameter.name in one.params]
     if parameter.default is not NO_DEFAULT:
         values.append(parameter.default)
-    plain = all(isinstance(value, bool | int | float | str) for value in values)
+    plain = all(isinstance(value, bool | int | float | str | EnumMember) for value in values)
     if parameter.kind in _KEYWORDS or not values or not plain or any(parameter.name not in one.params for one in launcher.specializations):
         return "_Any"
-    return " | ".join(dict.fromkeys(type(value).__name__ for value in values))
+    return " | ".join(dict.fromkeys(name for value in values for name in names_of_type(value)))

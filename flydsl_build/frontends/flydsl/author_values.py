@@ -52,8 +52,13 @@ _PLAIN = (bool, int, float, str, NoneType)
 _WHAT_A_TABLE_SAYS = "a table says text, numbers, booleans, members of enums, FlyDSL types, and tuples and objects of these"
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def plain(value: Any, depth: int = 0, *, is_exact: bool = True) -> Any:
     """Return the JSON form of a value: of a FlyDSL type the name of its dtype, of a member of an enum a table.
+
+    Parameters
+    ----------
+    is_exact
+        Of members of enums.
 
     Raises
     ------
@@ -66,7 +71,7 @@ def plain(value: Any, depth: int = 0) -> Any:
             raise TypeError
         return name
     if isinstance(value, enum.Enum):
-        return _member_table(value)
+        return _member_table(value, is_exact=is_exact)
     raw = adapter.raw_value(value)
     # What is of a class of its own says more than the number or text in it; but numpy's float64 does not.
     if type(raw) in _PLAIN:
@@ -74,15 +79,15 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(raw, float) and type(raw).__module__ == "numpy":
         return float(raw)
     if isinstance(raw, (tuple, list)) and depth < _DEEPEST:
-        return [plain(one, depth + 1) for one in raw]
+        return [plain(one, depth + 1, is_exact=is_exact) for one in raw]
     raise TypeError
 
 
-def _member_table(member: enum.Enum) -> dict[str, Any]:
+def _member_table(member: enum.Enum, *, is_exact: bool) -> dict[str, Any]:
     reference = member_reference(member)
     if reference is None:
         raise TypeError
-    return from_enum_reference(reference)
+    return from_enum_reference(reference, is_exact=is_exact)
 
 
 def returned(value: Any, depth: int = 0) -> Any:
@@ -98,7 +103,7 @@ def returned(value: Any, depth: int = 0) -> Any:
     if isinstance(value, type):
         return {"dtype": plain(value)}
     if isinstance(value, enum.Enum):
-        return _member_table(value)
+        return _member_table(value, is_exact=True)
     if type(value) in {list, tuple} and depth < _DEEPEST:
         items = [returned(one, depth + 1) for one in value]
         return items if isinstance(value, tuple) else {"list": items}
@@ -126,9 +131,9 @@ def converted(value: Any, annotation: Any, default: Any = _EMPTY) -> Any:
     value = _with_members(value)
     types_admitted = _admitted(annotation, default)
     enums = [one for one in types_admitted if _is_enum(one)]
-    if enums and str in types_admitted and isinstance(value, str) and (isinstance(value, enum.Enum) or _names_member(enums, value)):
+    if str in types_admitted and type(value) is str and _names_member(enums, value):
         msg = f"{value!r} can be text or a member of {enums[0].__name__}, as {_shown(annotation)} admits both"
-        raise ArgumentError(msg, "annotate with one of them")
+        raise ArgumentError(msg, "annotate with one of them, or give the member itself in the function of kernels-from")
     for one in types_admitted:
         if _accepts(one, value):
             return value
@@ -192,6 +197,14 @@ def takes_types(annotation: Any, default: Any) -> bool:
     """Tell whether what is given is a type of FlyDSL's, of which a declaration has the name."""
     found = _admitted(annotation, default)
     return any(adapter.parameter_role(one) == "type" for one in found) and (str not in found or adapter.type_name(default) is not None)
+
+
+def _names_are_members(types_admitted: Iterable[Any]) -> bool:
+    """Tell whether text can only be the name of a member of an enum."""
+    found = list(types_admitted)
+    inner = [_names_are_members(admitted(item)) for one in found for item in typing.get_args(one) if _is_sequence(one) and item is not ...]
+    members = [isinstance(item, enum.Enum) for one in found if typing.get_origin(one) is typing.Literal for item in typing.get_args(one)]
+    return str not in found and (any(map(_is_enum, found)) or any(inner) or (any(members) and all(members)))
 
 
 def _is_enum(kind: Any) -> bool:
@@ -334,14 +347,16 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(one)
 
 
+# What a member is as a number or text, whatever methods its class has.
+_DATA: dict[type, Any] = {int: int.__index__, float: float.__float__, str: str.__str__}
 _ENUM_BASES = (enum.IntFlag, enum.IntEnum, enum.StrEnum, enum.Flag, enum.Enum)
 
 
 def _described(kind: type[enum.Enum]) -> EnumClass:
     base = next(one for one in _ENUM_BASES if issubclass(kind, one))
-    mixed = next((one for one in (int, float, str) if issubclass(kind, one) and not issubclass(base, one)), None)
+    mixed = next((one for one in _DATA if issubclass(kind, one) and not issubclass(base, one)), None)
     # A class that makes its members in a way of its own may have values that are not those of the type it is mixed with.
-    if mixed is not None and any(type(one.value) is not mixed or mixed.__eq__(one, one.value) is not True for one in kind):
+    if mixed is not None and any(type(one.value) is not mixed or _DATA[mixed](one) != one.value for one in kind):
         mixed = None
     members: list[EnumEntry] = []
     for name, one in kind.__members__.items():
@@ -445,7 +460,7 @@ def _field(parameter: inspect.Parameter) -> Parameter:
     if parameter.default is not _EMPTY:
         # A field that the stub cannot fill in has to be given there.
         with contextlib.suppress(TypeError, ArgumentError):
-            default = recorded(parameter.default)
+            default = recorded(parameter.default, parameter.annotation, parameter.default)
     return Parameter(
         name=parameter.name,
         kind=parameter.kind.name,  # type: ignore[arg-type]  # inspect's names of the kinds are the manifest's
@@ -495,15 +510,22 @@ def _make_object(kind: type, table: dict[str, Any]) -> Any:
 _CORRECT = "correct the table"
 
 
-def recorded(value: Any) -> Any:
+def recorded(value: Any, annotation: Any = _EMPTY, default: Any = _EMPTY) -> Any:
     """Return an object with fields as a table of them, and any other value in its JSON form.
+
+    Parameters
+    ----------
+    annotation, default
+        Of what takes the value.
 
     Raises
     ------
     ArgumentError, TypeError
         It has none, or a field has none.
     """
-    return _recorded_fields(value) if has_fields(value) else plain(value)
+    if has_fields(value):
+        return _recorded_fields(value)
+    return plain(value, is_exact=not _names_are_members(_admitted(annotation, default)))
 
 
 def has_fields(value: Any) -> bool:
@@ -521,10 +543,10 @@ def _recorded_fields(made: Any) -> dict[str, Any]:
     """
     found = {}
     kind = adapter.struct_class(type(made))
-    for one in field_infos(kind):
+    for one in _parameters_of(kind):
         value = getattr(made, one.name)
         try:
-            found[one.name] = recorded(value)
+            found[one.name] = recorded(value, one.annotation, one.default)
         except TypeError:
             msg = f"field {one.name} of {kind.__name__} is a {type(value).__name__}, which a call could not be compared with"
             raise ArgumentError(msg) from None

@@ -12,7 +12,6 @@ import inspect
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.errors import did_you_mean
@@ -240,21 +239,15 @@ def _prepare(signature: inspect.Signature, specialization: Specialization) -> _C
             continue
         try:
             given[name] = author_values.converted(value, parameter.annotation, parameter.default)
-            recorded[name] = author_values.recorded(given[name])
+            recorded[name] = author_values.recorded(given[name], parameter.annotation, parameter.default)
         except adapter.ArgumentError as error:
             raise ResolveError(f"params.{name}: {error}", error.fix or "correct it", error.__cause__) from None
         except TypeError:
             what = f"params.{name}: a {type(given[name]).__name__} is nothing that a call could be compared with"
             raise ResolveError(what, "define its class in a module, outside of functions") from None
     _check_given(given, signature, specialization)
-    defaults = {name: one.default for name, one in signature.parameters.items() if name not in given and one.default is not one.empty}
-    for name, default in defaults.items():
-        try:
-            # A member of an enum that could be text, too.
-            author_values.converted(default, signature.parameters[name].annotation) if isinstance(default, Enum) else None
-        except adapter.ArgumentError as error:
-            raise ResolveError(f"the default of {name} of {specialization.attribute}: {error}", error.fix) from None
-    objects = [one for one in (*given.values(), *defaults.values()) if author_values.has_fields(one)]
+    defaults = (one.default for name, one in signature.parameters.items() if name not in given)
+    objects = [one for one in (*given.values(), *defaults) if author_values.has_fields(one)]
     return _Call(given=given, recorded=recorded, classes=tuple(adapter.struct_class(type(one)) for one in objects))
 
 

@@ -452,7 +452,7 @@ def _parameter(parameter: inspect.Parameter, role: Role, *, of_factory: bool = F
     opaque = False
     if parameter.default is not inspect.Parameter.empty:
         try:
-            default = author_values.recorded(parameter.default) if of_factory else author_values.plain(parameter.default)
+            default = _recorded_default(parameter, of_factory=of_factory)
         except (TypeError, adapter.ArgumentError):
             default, opaque = None, True
     return Parameter(
@@ -463,6 +463,12 @@ def _parameter(parameter: inspect.Parameter, role: Role, *, of_factory: bool = F
         default=default,
         opaque=opaque,
     )
+
+
+def _recorded_default(parameter: inspect.Parameter, *, of_factory: bool) -> Any:
+    if not of_factory and author_values.has_fields(parameter.default):
+        raise TypeError
+    return author_values.recorded(parameter.default, parameter.annotation, parameter.default)
 
 
 _WRITABLE = frozenset({"tensor", "pointer", "struct"})
@@ -556,7 +562,7 @@ def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, r
     elif name in constants:
         try:
             binding.values[name] = author_values.converted(value, parameter.annotation, parameter.default)
-            binding.constexpr[name] = author_values.plain(binding.values[name])
+            binding.constexpr[name] = author_values.recorded(binding.values[name], parameter.annotation, parameter.default)
         except adapter.ArgumentError as error:
             binding.fault(f"constexpr.{name}: {error}", error.fix)
         except TypeError:
@@ -567,7 +573,7 @@ def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, r
     else:
         binding.values[name] = parameter.default
         with contextlib.suppress(TypeError):
-            binding.constexpr[name] = author_values.plain(parameter.default)
+            binding.constexpr[name] = _recorded_default(parameter, of_factory=False)
 
 
 def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, role: str | None) -> None:

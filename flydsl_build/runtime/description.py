@@ -18,12 +18,8 @@ from __future__ import annotations
 
 from sys import intern
 
+from .annotations import Any, Collection, Mapping
 from .errors import CorruptFileError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from typing import Any
 
 __all__ = ["TYPE_NAMES", "Fields", "describe_launcher", "number_or_object", "plain_value", "returned_value", "same_value", "spell_argument"]
 

@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
+from inspect import BoundArguments, signature
+
 from . import _native
+from .annotations import Any, Collection, Mapping
 from .description import TYPE_NAMES, field_of, plain_value, returned_value, same_value
 from .driver import ask_driver
 from .errors import UnsupportedTargetError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from inspect import BoundArguments
-    from typing import Any
-
-    from .launcher import Factory
+from .launcher import Factory
 
 __all__ = ["Returned", "call_factory", "make_again"]
 
@@ -31,8 +27,6 @@ def call_factory(factory: Factory, args: tuple[Any, ...], kwargs: dict[str, Any]
     NoDeviceError, UnsupportedTargetError
         If the factory returns values that differ between targets, and there is no device that one of them is for.
     """
-    from inspect import signature
-
     try:
         bound = signature(factory.__wrapped__).bind(*args, **kwargs)
     except TypeError as error:

@@ -7,12 +7,10 @@ torch is not imported here: the generated module hands it over. Ops are defined 
 
 from __future__ import annotations
 
-from .description import TYPE_NAMES, plain_value, spell_argument
+from collections.abc import Iterator
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+from .annotations import Any, Callable
+from .description import TYPE_NAMES, plain_value, spell_argument
 
 __all__ = ["Ops"]
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl_build
+from flydsl_build.backend.own_runtime import runtime_files
 from flydsl_build.backend.pipeline import Project, build_kernels
 from flydsl_build.backend.wheel_file import read_members, rewrite
 from flydsl_build.backend.wheel_metadata import distribution_of
@@ -70,7 +71,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     sys.stdout.write(f"flydsl-build: editable install: kernels are in {facts['folder']}, and compiled again when their sources change\n")
     package = f"_editable_flydsl_{re.sub(r'[-_.]+', '_', name).lower()}"
     source = Path(flydsl_build.__file__).parent / "editable"
-    names = ", ".join(map(repr, facts["top_levels"]))
+    names = ", ".join(map(ascii, facts["top_levels"]))
     files = {f"{package}/{path.name}": path.read_bytes() for path in sorted(source.glob("*.py"))}
     files[f"{package}/facts.json"] = json.dumps(facts, indent=1).encode()
     # Python reads these files in order of their names. The last to put its finder first stands before that of the base back end.
@@ -166,9 +167,8 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
 
 def _runtime_digest() -> str:
     digest = hashlib.sha256(flydsl_build.__version__.encode())
-    for path in sorted((Path(flydsl_build.__file__).parent / "runtime").iterdir()):
-        if path.is_file():
-            digest.update(path.name.encode() + path.read_bytes())
+    for path in runtime_files():
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
 

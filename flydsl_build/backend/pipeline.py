@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import flydsl_build
 from flydsl_build.backend.grouping import group_specializations
 from flydsl_build.backend.kept_modules import KeptModule, ModuleKeeper
+from flydsl_build.backend.own_runtime import runtime_files
 from flydsl_build.backend.placement import Placement, place_module
 from flydsl_build.backend.progress import make_progress
 from flydsl_build.backend.summary import compile_seconds, print_summary, print_warnings
@@ -127,6 +127,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     BuildError
         With all faults of the stage that failed; the build folder is unchanged then.
     """
+    runtime_files()  # what every wheel needs is missed before anything is compiled
     cache = open_cache(settings, os.environ, _say)
     common: Mapping[str, str | None] | None = {}
     if settings.kernels_from:
@@ -506,20 +507,10 @@ def _install(modules: Sequence[AssembledModule | KeptModule], project: Project) 
 
 def _write_runtime(anchor: Path) -> list[Path]:
     """Copy the run-time library; the wheel then needs nothing of flydsl-build."""
-    source = Path(flydsl_build.__file__).parent / "runtime"
     destination = anchor / "runtime"
     destination.mkdir(parents=True)
     package = anchor / "__init__.py"
     package.write_text(f"{_GENERATED.decode()}\n# SPDX-License-Identifier: Apache-2.0\n", encoding="utf-8")
     written = [package]
-    files = [*sorted(source.glob("*.py")), *sorted(source.glob("*.so")), *sorted(source.glob("py.typed"))]
-    if not any(path.suffix == ".so" for path in files):
-        raise BuildError(
-            Fault(
-                where=str(source),
-                what="this installation of flydsl-build has no native run time",
-                fix="reinstall it: pip install --force-reinstall flydsl-build",
-            )
-        )
-    written += [Path(shutil.copyfile(path, destination / path.name)) for path in files]
+    written += [Path(shutil.copyfile(path, destination / path.name)) for path in runtime_files()]
     return written

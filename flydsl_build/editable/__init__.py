@@ -17,16 +17,17 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Sequence
+    from importlib.machinery import FileFinder, ModuleSpec
     from types import ModuleType
     from typing import Any
 
     from .installation import Installation
 else:
     # Whoever evaluates annotations finds these names, and no start of Python imports a module for them.
-    from _collections_abc import Iterator, Sequence
+    from _collections_abc import Sequence
     from _frozen_importlib import ModuleSpec
+    from _frozen_importlib_external import FileFinder
 
     ModuleType = type(sys)
     Any = Installation = object
@@ -141,8 +142,10 @@ class Finder:
         return any(os.path.exists(place) or os.path.exists(place + ".py") for place in places)
 
 
-class FolderFinder:
+class FolderFinder(FileFinder):
     """Finds in one folder of the project what another finder finds there, and stubs in the place of sources.
+
+    pkgutil and others know by the class that it is a folder's.
 
     Parameters
     ----------
@@ -151,20 +154,13 @@ class FolderFinder:
     """
 
     def __init__(self, finder: Finder, folder: str, inner: Any) -> None:
-        self.path = folder
+        super().__init__(folder)
         self._finder = finder
         self._inner = inner
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec of a module in the folder; None if it is not there."""
         return self._finder.find_in(self.path, fullname, self._inner.find_spec(fullname, target))
-
-    def iter_modules(self, prefix: str = "") -> Iterator[tuple[str, bool]]:
-        """Yield names of modules in the folder and whether they are packages, for pkgutil."""
-        import pkgutil
-
-        module: Any = pkgutil  # type checkers do not know the function
-        yield from module.iter_importer_modules(self._inner, prefix)
 
     def invalidate_caches(self) -> None:
         """Let the other finder look at the folder again."""

@@ -242,12 +242,15 @@ with open(argument["source"], "a") as file:
     file.write("\\n# changed\\n")
 importlib.invalidate_caches()
 again = importlib.reload(module)
+folders = [one for one in sys.path_importer_cache.values() if type(one).__name__ == "FolderFinder"]
 print(json.dumps({
     "listed": listed,
     "specs": [[spec.name, spec.origin] for spec in specs],
     "missing": missing,
     "ended": ended,
     "archs": as_module,
+    # Tools that look for distributions know folders by this.
+    "kind": [isinstance(pkgutil.get_importer(folder), kind) for kind in (importlib.machinery.FileFinder, type(folders[0]))],
     "same": again is module,
     "moved": module.__file__ != before[1] and module.__spec__.origin == module.__file__,
 }))
@@ -270,6 +273,7 @@ def test_the_standard_library(edited: Editable) -> None:
             "    -> move that to a module that declares no kernels; in an editable install, FLYDSL_BUILD_EDITABLE=jit runs the source"
         ),
         "archs": ["gfx942"],
+        "kind": [True, True],
         "same": True,
         "moved": True,
     }

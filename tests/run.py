@@ -41,6 +41,9 @@ REQUIREMENTS = (
     "scikit-build-core>=0.11",
     "cmake",
     "ninja",
+    "beartype>=0.22",
+    "pyinstaller>=6",
+    "typeguard>=4",
 )
 
 

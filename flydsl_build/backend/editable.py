@@ -23,6 +23,7 @@ from flydsl_build.config.settings import read_settings
 from flydsl_build.editable.freshness import Freshness, with_ops
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
 from flydsl_build.errors import BuildError, Fault, ToolchainError
+from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
 from flydsl_build.package.project import Project
 from flydsl_build.package.wheel_file import read_members, rewrite
@@ -71,7 +72,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     sys.stdout.write(f"flydsl-build: editable install: kernels are in {facts['folder']}, and compiled again when their sources change\n")
     package = f"_editable_flydsl_{re.sub(r'[-_.]+', '_', name).lower()}"
     source = Path(flydsl_build.__file__).parent / "editable"
-    names = ", ".join(map(repr, facts["top_levels"]))
+    names = ", ".join(map(ascii, facts["top_levels"]))
     files = {f"{package}/{path.name}": path.read_bytes() for path in sorted(source.glob("*.py"))}
     files[f"{package}/facts.json"] = json.dumps(facts, indent=1).encode()
     # Python reads these files in order of their names. The last to put its finder first stands before that of the base back end.
@@ -167,9 +168,8 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
 
 def _runtime_digest() -> str:
     digest = hashlib.sha256(flydsl_build.__version__.encode())
-    for path in sorted((Path(flydsl_build.__file__).parent / "runtime").iterdir()):
-        if path.is_file():
-            digest.update(path.name.encode() + path.read_bytes())
+    for path in runtime_files():
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -236,7 +236,7 @@ def verify_package(folder: Path) -> list[Fault]:
         named |= {path.parent / manifest.library.file, *(path.parent / name for unit in manifest.units for name in unit.bundles())}
         faults.extend(_verify_manifest(manifest, path, folder))
     for path in files:
-        if path not in named and path.suffix in {".so", ".hipfb"}:
+        if path not in named and path.suffix in {".elf", ".hipfb"}:
             faults.add(path.relative_to(folder).as_posix(), "belongs to no manifest", "remove it, or build the package again")
     return faults.faults
 

@@ -109,10 +109,15 @@ def _system() -> _Check:
 
 def _own() -> _Check:
     import flydsl_build
+    from flydsl_build.package.own_runtime import runtime_files
 
-    native = any(Path(flydsl_build.__file__).parent.joinpath("runtime").glob("_native*.so"))
-    found = flydsl_build.__version__ + ("" if native else ": has no native run time; pip install --force-reinstall flydsl-build")
-    return _Check(mark=_OK if native else _MISSING, name="flydsl-build", found=found)
+    version = flydsl_build.__version__
+    try:
+        runtime_files()
+    except BuildError:
+        found = f"{version}: has no native run time; pip install --force-reinstall flydsl-build"
+        return _Check(mark=_MISSING, name="flydsl-build", found=found)
+    return _Check(mark=_OK, name="flydsl-build", found=version)
 
 
 def _version(name: str) -> str | None:

@@ -16,11 +16,8 @@ import os
 import re
 import sys
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 __all__ = ["Freshness", "declared_modules", "with_ops"]
 

@@ -19,18 +19,14 @@ import fcntl
 import json
 import os
 import sys
-from importlib.machinery import SourceFileLoader
+from collections.abc import Iterator, Mapping
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
+from typing import Any
 
 from .freshness import Freshness, declared_modules
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from importlib.machinery import ModuleSpec
-    from typing import Any
-
-__all__ = ["SCHEMA", "Installation", "read_json", "write_json"]
+__all__ = ["SCHEMA", "Installation", "level_of_importer", "read_json", "write_json"]
 
 SCHEMA = 1
 """Number of the form of these files; raised when they change."""
@@ -99,8 +95,13 @@ class Installation:
         self._freshness: Freshness | None = None
         self._held: dict[str, int] = {}
 
-    def find_spec(self, name: str) -> ModuleSpec | None:
+    def find_spec(self, name: str, spelling: str | None = None) -> ModuleSpec | None:
         """Return the spec of a declared module or its ops of torch, compiled anew if need be, or of a private run time.
+
+        Parameters
+        ----------
+        spelling
+            The name in the spec, if it is another.
 
         Raises
         ------
@@ -111,9 +112,10 @@ class Installation:
         if not os.path.isdir(self._project):
             return None
         state = self._state()
+        spelling = spelling or name
         if name in state["runtimes"]:
             folder = os.path.join(self._hold(state["runtimes"][name]), *name.split("."))
-            return spec_from_file_location(name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+            return spec_from_file_location(spelling, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
         if name not in self._declared(state):
             return None
         module = self._renewed(name)
@@ -121,8 +123,41 @@ class Installation:
             return None
         path = os.path.join(self._folder, module["generation"], module["file"])
         places = [os.path.dirname(module["source"])] if module["package"] else None
-        loader = _StubLoader(name, path, module["source"]) if places else None
-        return spec_from_file_location(name, path, loader=loader, submodule_search_locations=places)
+        loader = _StubLoader(spelling, path, module["source"]) if places else None
+        return spec_from_file_location(spelling, path, loader=loader, submodule_search_locations=places)
+
+    def find_in(self, folder: str, name: str, found: ModuleSpec | None) -> ModuleSpec | None:
+        """Return what `find_spec` does of a module that is looked for in a folder.
+
+        Parameters
+        ----------
+        name
+            The module's name, or the last part of it.
+        found
+            The module that is there.
+        """
+        if found is not None and found.has_location and found.origin:
+            module = self.module_at(found.origin)
+        else:
+            # What only the build folder has.
+            module = self.module_at(os.path.join(folder, name.rpartition(".")[2] + ".py"))
+        return None if module is None else self.find_spec(module, name)
+
+    def module_at(self, path: str) -> str | None:
+        """Return the name of the project's module whose source is at a path; None if that is no place of one."""
+        stem, suffix = os.path.splitext(os.path.realpath(path))
+        if suffix != ".py":
+            return None
+        stem = stem.removesuffix(f"{os.sep}__init__")
+        for root in self._facts["package_roots"]:
+            if stem.startswith(root + os.sep):
+                return stem[len(root) + 1 :].replace(os.sep, ".")
+        return None
+
+    def known(self) -> list[str]:
+        """Return the modules that were declared when they were last compiled, or when the project was installed."""
+        found: list[str] = self._state()["declared"] or self._facts["declared"]
+        return found
 
     # --- what there is -----------------------------------------------------------------------------------------------------
 
@@ -203,8 +238,7 @@ class Installation:
         import warnings
 
         text = f"{name}: the kernels are stale: {change}, and they cannot be compiled: {why}\n    -> {_REMEDY}"
-        # Level 2 is whoever imports: warnings passes over the frames of the import system.
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
+        warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
 
     def _compile(self, name: str) -> None:
         """Compile a module in a process of its own, unless another process has just done that."""
@@ -261,6 +295,20 @@ class Installation:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def level_of_importer() -> int:
+    """Return the `stacklevel` with which the caller's warning is about whoever imports. warnings passes over the import system."""
+    folder = os.path.dirname(__file__)
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - inspect is slow to import
+    while frame.f_back is not None:
+        name = frame.f_code.co_filename
+        if os.path.dirname(name) == folder:
+            level += 1
+        elif "importlib" not in name or "_bootstrap" not in name:
+            break
+        frame = frame.f_back
+    return level
 
 
 def _say(text: str) -> None:

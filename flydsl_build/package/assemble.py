@@ -101,7 +101,8 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     faults = FaultCollector()
     results, groups = _with_one_init_a_unit(results)
     units = _units(module, results, placement, output, faults, groups if settings.is_split else None)
-    library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.so", faults)
+    # Not `.so`: tools that freeze programs take that for an extension module, and leave it out of a package's data.
+    library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.elf", faults)
     faults.raise_if_any(VerifyError)
     targets = tuple(dict.fromkeys(result.target for result in results))
     launchers = launcher_entries(specializations, results, units, faults)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import flydsl_build
 from flydsl_build.cache.build_cache import open_cache, toolchain_digest
 from flydsl_build.config.settings import extend_with_declarations
 from flydsl_build.declare.expand import expand
@@ -30,6 +29,7 @@ from flydsl_build.jobs.job import Job, WorkerSettings
 from flydsl_build.package.declared import collect_declarations
 from flydsl_build.package.grouping import group_specializations
 from flydsl_build.package.module_cache import KeptModule, ModuleKeeper
+from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.progress import make_progress
 from flydsl_build.package.summary import compile_seconds, print_summary, print_warnings
 from flydsl_build.toolchain.discovery import make_toolkit, safe_temporary_folder
@@ -95,6 +95,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     BuildError
         With all faults of the stage that failed; the build folder is unchanged then.
     """
+    runtime_files()  # what every wheel needs is missed before anything is compiled
     cache = open_cache(settings, os.environ, _say)
     common: Mapping[str, str | None] | None = {}
     if settings.kernels_from:
@@ -131,23 +132,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         _check_references(results, settings, every, project)
         _check_externs(results, settings, is_whole=only is None)
         results_of = _by_module(results)
-        modules: list[AssembledModule | KeptModule] = []
-        seconds: dict[tuple[str, str, str, str], float] = {}
-        faults = FaultCollector()
-        for module, placement in placements.items():
-            if module in kept:
-                modules.append(kept[module])
-                continue
-            of_module = results_of[module]
-            try:
-                modules.append(
-                    keeper.recall(placement, members[module], of_module) or keeper.assemble(placement, members[module], of_module)
-                )
-            except VerifyError as error:
-                faults.extend(error.faults)
-            else:
-                seconds |= compile_seconds(result.load() for result in of_module if not result.cached)
-        faults.raise_if_any(VerifyError)
+        modules, seconds = _assemble(placements, kept, members, results_of, keeper)
         written = _install(modules, project)
     cache.close()
     _report(modules, seconds)
@@ -171,6 +156,32 @@ def _room_in(folder: str) -> Iterator[None]:
             raise
         what = f"cannot be written ({error.strerror})"
         raise BuildError(Fault(where=folder, what=what, fix="free space on its disk, or set TMPDIR to a folder with more")) from None
+
+
+def _assemble(
+    placements: Mapping[str, Placement],
+    kept: Mapping[str, KeptModule],
+    members: Mapping[str, list[Specialization]],
+    results_of: Mapping[str, list[StoredResult]],
+    keeper: ModuleKeeper,
+) -> tuple[list[AssembledModule | KeptModule], dict[tuple[str, str, str, str], float]]:
+    """Return every module as it was kept or is assembled now, and how long what was compiled took."""
+    modules: list[AssembledModule | KeptModule] = []
+    seconds: dict[tuple[str, str, str, str], float] = {}
+    faults = FaultCollector()
+    for module, placement in placements.items():
+        if module in kept:
+            modules.append(kept[module])
+            continue
+        of_module = results_of[module]
+        try:
+            modules.append(keeper.recall(placement, members[module], of_module) or keeper.assemble(placement, members[module], of_module))
+        except VerifyError as error:
+            faults.extend(error.faults)
+        else:
+            seconds |= compile_seconds(result.load() for result in of_module if not result.cached)
+    faults.raise_if_any(VerifyError)
+    return modules, seconds
 
 
 def _report(modules: Sequence[AssembledModule | KeptModule], seconds: Mapping[tuple[str, str, str, str], float]) -> None:
@@ -507,20 +518,10 @@ def _install(modules: Sequence[AssembledModule | KeptModule], project: Project) 
 
 def _write_runtime(anchor: Path) -> list[Path]:
     """Copy the run-time library; the wheel then needs nothing of flydsl-build."""
-    source = Path(flydsl_build.__file__).parent / "runtime"
     destination = anchor / "runtime"
     destination.mkdir(parents=True)
     package = anchor / "__init__.py"
     package.write_text(f"{_GENERATED.decode()}\n# SPDX-License-Identifier: Apache-2.0\n", encoding="utf-8")
     written = [package]
-    files = [*sorted(source.glob("*.py")), *sorted(source.glob("*.so")), *sorted(source.glob("py.typed"))]
-    if not any(path.suffix == ".so" for path in files):
-        raise BuildError(
-            Fault(
-                where=str(source),
-                what="this installation of flydsl-build has no native run time",
-                fix="reinstall it: pip install --force-reinstall flydsl-build",
-            )
-        )
-    written += [Path(shutil.copyfile(path, destination / path.name)) for path in files]
+    written += [Path(shutil.copyfile(path, destination / path.name)) for path in runtime_files()]
     return written

@@ -8,15 +8,11 @@ e_flags).
 from __future__ import annotations
 
 import os
+from io import BufferedReader
 from stat import S_ISREG
 
+from .annotations import Any, Iterable, Mapping
 from .errors import CorruptFileError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from io import BufferedReader
-    from typing import Any
 
 __all__ = ["bundle_entries", "choose_target", "flags_fit", "map_code_object", "open_file", "parse_target"]
 

@@ -18,13 +18,9 @@ from __future__ import annotations
 
 from sys import intern
 
+from .annotations import Any, Collection, Mapping
 from .enums import Member
 from .errors import CorruptFileError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from typing import Any
 
 __all__ = [
     "LEFT_OUT",

@@ -7,13 +7,9 @@ import os
 import sys
 
 from . import _native
+from .annotations import Any, Callable
 from .errors import LoadError, NoDeviceError
 from .process import debug, driver_lock
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
 
 __all__ = ["ask_driver", "open_driver"]
 
@@ -22,19 +18,19 @@ _SONAMES = (f"{_NAME}.7", f"{_NAME}.6", f"{_NAME}.5", _NAME)
 _SETTING = "FLYDSL_BUILD_HIP_LIBRARY"
 
 
-def _mapped() -> Iterator[str]:
-    """Yield the copies that the process has mapped: with a second one, streams of the first are invalid (error 709)."""
-    seen = set()
+def _mapped() -> list[str]:
+    """Return the copies that the process has mapped: with a second one, streams of the first are invalid (error 709)."""
+    found: list[str] = []
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
             for line in maps:
                 path = line.rstrip("\n").partition("/")
                 file = path[1] + path[2]
-                if os.path.basename(file).startswith(_NAME) and file not in seen:
-                    seen.add(file)
-                    yield file
+                if os.path.basename(file).startswith(_NAME) and file not in found:
+                    found.append(file)
     except OSError:
-        return
+        pass
+    return found
 
 
 def _package_folder(package: str) -> str | None:
@@ -49,20 +45,20 @@ def _package_folder(package: str) -> str | None:
     return locations[0] if locations else None
 
 
-def _in_folder(folder: str) -> Iterator[str]:
+def _in_folder(folder: str) -> list[str]:
     try:
         names = os.listdir(folder)
     except OSError:
-        return
+        return []
     found = [name for name in names if name == _NAME or name.startswith(f"{_NAME}.")]
     # The soname first, as other users of the folder would load it; a bare name is often only for linking.
     found.sort(key=lambda name: (_SONAMES.index(name) if name in _SONAMES else len(_SONAMES), name))
-    yield from (os.path.join(folder, name) for name in found[:1])
+    return [os.path.join(folder, name) for name in found[:1]]
 
 
-def _candidates() -> Iterator[tuple[str, str, bool]]:
+def _candidates() -> Any:
     """Yield (where, path, only if mapped), in order of preference."""
-    mapped = list(_mapped())
+    mapped = _mapped()
     for path in (*mapped, *(_SONAMES if mapped else ())):
         yield "mapped into this process", path, True
     setting = os.environ.get(_SETTING)

@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Self
+from .annotations import Any, Callable, Self
 
 __all__ = ["Enums", "Member", "same_kind", "spelled"]
 

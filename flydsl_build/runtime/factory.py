@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
+from inspect import BoundArguments, signature
+
 from . import _native
+from .annotations import Any, Collection, Mapping
 from .description import LEFT_OUT, TYPE_NAMES, field_of, plain_value, returned_value, same_value
 from .driver import ask_driver
 from .enums import Member, same_kind, spelled
 from .errors import UnsupportedTargetError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from inspect import BoundArguments
-    from typing import Any
-
-    from .launcher import Factory
-    from .module import ModuleHandle
+from .launcher import Factory
 
 __all__ = ["Returned", "call_factory", "explain_constants", "make_again"]
 
@@ -33,8 +28,6 @@ def call_factory(factory: Factory, args: tuple[Any, ...], kwargs: dict[str, Any]
     NoDeviceError, UnsupportedTargetError
         If the factory returns values that differ between targets, and there is no device that one of them is for.
     """
-    from inspect import signature
-
     try:
         bound = signature(factory.__wrapped__).bind(*args, **kwargs)
     except TypeError as error:
@@ -219,7 +212,7 @@ def _spell(name: str, params: Mapping[str, Any]) -> str:
 # ---- parameters that were not built ----------------------------------------------------------------------------------
 
 
-def explain_constants(handle: ModuleHandle, spelling: str, given: dict[str, Any]) -> str:
+def explain_constants(handle: Any, spelling: str, given: dict[str, Any]) -> str:
     """Say what is nearest to the constexpr values of a launcher's call, and how to declare them."""
     entry, chosen = handle._selected(spelling)  # noqa: SLF001
     built = [one["constexpr"] for _, one in chosen]

@@ -8,14 +8,15 @@ attributes are these functions, put on the type when the run time is imported.
 from __future__ import annotations
 
 from . import _native
+from .annotations import Any, Callable, Iterable
 from .errors import CorruptFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
     from .module import ModuleHandle
+else:
+    # That module imports this one.
+    ModuleHandle = object
 
 __all__ = ["Factory", "Specialization", "complete_type"]
 

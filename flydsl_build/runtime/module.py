@@ -7,6 +7,7 @@ import os
 import sys
 
 from . import _native
+from .annotations import Any, Callable
 from .driver import ask_driver, open_driver
 from .errors import (
     CorruptFileError,
@@ -20,14 +21,6 @@ from .errors import (
 )
 from .launcher import Factory
 from .process import debug, take_turn
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from enum import Enum
-    from typing import Any
-
-    from .enums import Enums
 
 __all__ = ["Capability", "ModuleHandle", "join_path", "write_global"]
 
@@ -137,7 +130,7 @@ class ModuleHandle:
         self._native = _native.Module(LaunchError)
         # Spelling to name and the positions of the specializations to choose from, None for all.
         self._selections: dict[str, tuple[str, tuple[int, ...] | None]] = {}
-        self._enums: Enums | None = None
+        self._enums: Any = None
         self._units: dict[tuple[int, int], list[_Unit]] = {}  # by (generation of the process, device)
 
     def __repr__(self) -> str:
@@ -219,11 +212,12 @@ class ModuleHandle:
 
         return make_struct(self.name, name, fields, defaults)
 
-    def enum(self, reference: str) -> Callable[[type[Enum]], type[Enum]]:
+    def enum(self, reference: str) -> Callable[[type], type]:
         """Return a decorator for the class that stands for an enum of the source, `module:class`; for stubs."""
-        return self._make_enums().define(reference)
+        decorate: Callable[[type], type] = self._make_enums().define(reference)
+        return decorate
 
-    def _make_enums(self) -> Enums:
+    def _make_enums(self) -> Any:
         if self._enums is None:
             from .enums import Enums
 
@@ -297,7 +291,16 @@ class ModuleHandle:
         ------
         UnsupportedTargetError
             If the wheel has no code for the device.
+        SystemExit
+            If the stub is run as a program, as `python -m` does.
         """
+        if self.name == "__main__":
+            msg = (
+                f"{self.manifest['module']}: this module has the compiled kernels; what its source does when it is run as a program "
+                f'(`if __name__ == "__main__":`) is not in it\n'
+                "    -> move that to a module that declares no kernels; in an editable install, FLYDSL_BUILD_EDITABLE=jit runs the source"
+            )
+            raise SystemExit(msg)
         mode = os.environ.get("FLYDSL_BUILD_LOAD") or self._mode
         if mode not in {"import", "lazy"}:
             msg = f"FLYDSL_BUILD_LOAD is {mode!r}; allowed: import, lazy"
@@ -464,7 +467,7 @@ class ModuleHandle:
                     # Without this, init functions would count as run, and every call would find no kernel.
                     msg = f"{self.name}: no code object of the wheel is for {chosen} and {values}"
                     raise LoadError(msg)  # noqa: TRY301 - the handler below undoes a load that failed anywhere
-                entries = tuple(self._entries(library, chosen, units))
+                entries = self._entries(library, chosen, units)
                 self._initialize(units, device)
             except BaseException:
                 if kept is None:
@@ -562,23 +565,25 @@ class ModuleHandle:
                 raise LoadError(msg) from None
         return self._library_handle
 
-    def _entries(self, library: int, chosen: str, units: list[_Unit]) -> Iterator[tuple[Any, ...] | None]:
+    def _entries(self, library: int, chosen: str, units: list[_Unit]) -> tuple[tuple[Any, ...] | None, ...]:
         kernels = {unit.name: unit.kernels for unit in units}
+        found: list[tuple[Any, ...] | None] = []
         for launcher in self.manifest["launchers"]:
             for specialization in launcher["specializations"]:
                 # By unit: of units that differ in an axis, one is loaded.
                 by_unit = specialization["entries"].get(chosen, {})
                 unit = next((unit for unit in by_unit if unit in kernels), None)
                 if unit is None:
-                    yield None
+                    found.append(None)
                     continue
                 try:
                     function = _native.library_symbol(library, by_unit[unit]["entry"])
-                    yield function, tuple(kernels[unit][position] for position in by_unit[unit]["kernels"])
+                    found.append((function, tuple(kernels[unit][position] for position in by_unit[unit]["kernels"])))
                 except _native.DriverError as error:
                     raise CorruptFileError(self._path(self.manifest["library"]["file"]), error.args[0]) from None
                 except (KeyError, IndexError) as error:
                     raise CorruptFileError(self._file, f"{specialization['name']}: {error!r}") from error
+        return tuple(found)
 
     def _initialize(self, units: list[_Unit], device: int) -> None:
         generation = _native.generation()

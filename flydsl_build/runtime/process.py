@@ -10,12 +10,8 @@ import sys
 from _thread import RLock, get_ident
 
 from . import _native
+from .annotations import Any, Callable
 from .errors import LoadError
-
-TYPE_CHECKING = False  # importing typing would cost more than the whole of this package
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from threading import Condition
 
 __all__ = ["debug", "driver_lock", "take_turn"]
 
@@ -28,7 +24,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.driver_lock = RLock()
-        self.condition: Condition | None = None
+        self.condition: Any = None  # a threading.Condition, once one is needed
         self.owner: dict[Turn, int] = {}
         self.waiting: dict[int, Turn] = {}
 

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from .annotations import Any
 
 __all__ = ["make_struct"]
 

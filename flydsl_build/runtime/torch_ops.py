@@ -7,15 +7,12 @@ torch is not imported here: the generated module hands it over. Ops are defined 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
+from .annotations import Any, Callable
 from .description import TYPE_NAMES, plain_value, spell_argument
 from .enums import spelled
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
 
 __all__ = ["Ops"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BUNDLE = "tiny_kernels/_flydsl/negate.hipfb"
 MANIFEST = "tiny_kernels/_flydsl/negate.json"
-LIBRARY = "tiny_kernels/_flydsl/negate.launchers.so"
+LIBRARY = "tiny_kernels/_flydsl/negate.launchers.elf"
 STUB = "tiny_kernels/negate.py"
 DIGEST_OF_STUB = "its SHA-256 is not the one in the package's Python module"
 DIGEST_OF_MANIFEST = "its SHA-256 is not the one in the manifest"
@@ -126,7 +126,7 @@ def test_damaged_file(site: Path, hip_library: Path, name: str, damage: Callable
 SWAPPED = {
     BUNDLE: ("space/_flydsl_halve/halve.hipfb", ("entry gfx942 is ", "the SHA-256 of entry gfx942 is not the one in the manifest")),
     MANIFEST: ("space/_flydsl_halve/halve.json", (DIGEST_OF_STUB,)),
-    LIBRARY: ("space/_flydsl_halve/halve.launchers.so", (DIGEST_OF_MANIFEST,)),
+    LIBRARY: ("space/_flydsl_halve/halve.launchers.elf", (DIGEST_OF_MANIFEST,)),
 }
 
 

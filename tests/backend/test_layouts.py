@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RUNTIME = [
     "__init__.py",
     "_native.abi3.so",
+    "annotations.py",
     "code_objects.py",
     "description.py",
     "driver.py",
@@ -38,7 +39,7 @@ def anchor(folder: str) -> list[str]:
 
 
 def artefacts(stem: str) -> list[str]:
-    return [f"{stem}.hipfb", f"{stem}.json", f"{stem}.launchers.so"]
+    return [f"{stem}.hipfb", f"{stem}.json", f"{stem}.launchers.elf"]
 
 
 def code(wheel: Path) -> list[str]:

@@ -226,7 +226,7 @@ def test_inspect(split: Path) -> None:
     lines = [line.strip() for line in command("inspect", host).splitlines()]
     assert [line.partition(",")[0] for line in lines if line.startswith("file ")] == [
         f"file       {ANCHOR}/halve.json",
-        f"file       {ANCHOR}/halve.launchers.so",
+        f"file       {ANCHOR}/halve.launchers.elf",
     ]
     (where,) = [line for line in lines if line.startswith("gfx942 ")]
     assert "bytes in the wheel of second-kernels-device-gfx942, SHA-256 " in where

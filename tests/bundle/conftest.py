@@ -98,7 +98,7 @@ def manifest(bundle: OffloadBundle) -> Manifest:
         load="import",
         targets=TARGETS,
         axes={},
-        library=Library(file="two.launchers.so", sha256=hashlib.sha256(library).hexdigest(), size=len(library)),
+        library=Library(file="two.launchers.elf", sha256=hashlib.sha256(library).hexdigest(), size=len(library)),
         units=(Unit(name="main", axes={}, bundle="two.hipfb", init=(), globals=(), code_objects=code_objects),),
         launchers=(LauncherEntry(name="run", kind="launcher", doc="Add, then double.", parameters=parameters, specializations=(run,)),),
         provenance=Provenance(
@@ -119,5 +119,5 @@ def package(tmp_path: Path, manifest: Manifest, bundle: OffloadBundle) -> Path:
     folder.mkdir()
     (folder / "two.json").write_text(manifest.to_text(), encoding="ascii")
     (folder / "two.hipfb").write_bytes(bundle.data)
-    (folder / "two.launchers.so").write_bytes((DATA / "two_entries.x86_64.elf").read_bytes())
+    (folder / "two.launchers.elf").write_bytes((DATA / "two_entries.x86_64.elf").read_bytes())
     return folder

@@ -122,9 +122,9 @@ def test_every_fault_says_what_to_do(data: Callable[[str], bytes]) -> None:
 
 def test_launcher_library(data: Callable[[str], bytes]) -> None:
     good = data("two_entries.x86_64.elf")
-    assert verify_launcher_library(good, where="two.launchers.so", entries=["fdb_add", "fdb_double"]) == []
-    assert texts(verify_launcher_library(good, where="two.launchers.so", entries=["fdb_other"])) == [
-        "two.launchers.so: does not export fdb_other, which the manifest names"
+    assert verify_launcher_library(good, where="two.launchers.elf", entries=["fdb_add", "fdb_double"]) == []
+    assert texts(verify_launcher_library(good, where="two.launchers.elf", entries=["fdb_other"])) == [
+        "two.launchers.elf: does not export fdb_other, which the manifest names"
     ]
     assert texts(verify_launcher_library(data("needs_glibc.x86_64.elf"), where="x.so", entries=["fdb_entry", "puts"])) == [
         "x.so: needs libc.so.6; a launcher library needs no other",
@@ -162,10 +162,10 @@ def test_changed_bytes_of_a_package(package: Path) -> None:
     bundle = bytearray((package / "two.hipfb").read_bytes())
     bundle[5000] ^= 1
     (package / "two.hipfb").write_bytes(bundle)
-    library = (package / "two.launchers.so").read_bytes()
-    (package / "two.launchers.so").write_bytes(library[:-1])
+    library = (package / "two.launchers.elf").read_bytes()
+    (package / "two.launchers.elf").write_bytes(library[:-1])
     assert texts(verify_package(package)) == [
-        f"two.launchers.so: has {len(library) - 1} bytes, two.json says {len(library)}",
+        f"two.launchers.elf: has {len(library) - 1} bytes, two.json says {len(library)}",
         "two.hipfb, gfx942: the SHA-256 digest is not the one in two.json",
     ]
 
@@ -176,20 +176,20 @@ def test_truncated_bundle(package: Path) -> None:
 
 
 def test_swapped_files(package: Path) -> None:
-    (package / "two.hipfb").write_bytes((package / "two.launchers.so").read_bytes())
+    (package / "two.hipfb").write_bytes((package / "two.launchers.elf").read_bytes())
     (package / "two.json").write_bytes(b"{}")
     assert texts(verify_package(package)) == [
         "two.json: schema: is not a version number, so the file is not a manifest",
         "two.hipfb: belongs to no manifest",
-        "two.launchers.so: belongs to no manifest",
+        "two.launchers.elf: belongs to no manifest",
     ]
 
 
 def test_missing_and_odd_files(package: Path, tmp_path: Path) -> None:
-    (package / "two.launchers.so").unlink()
+    (package / "two.launchers.elf").unlink()
     (package / "old.hipfb").write_bytes(b"")
     assert texts(verify_package(package)) == [
-        "two.launchers.so: is named in the manifest and does not exist",
+        "two.launchers.elf: is named in the manifest and does not exist",
         "old.hipfb: belongs to no manifest",
     ]
     (tmp_path / "empty").mkdir()
@@ -220,7 +220,7 @@ def test_edited_manifest(package: Path) -> None:
     (package / "two.json").write_text(json.dumps(document), encoding="ascii")
     found, needed = (f"{chip}, xnack any, sramecc any (e_flags {e_flags})" for chip, e_flags in (("gfx942", "0x54c"), ("gfx950", "0x54f")))
     assert texts(verify_package(package)) == [
-        "two.launchers.so: does not export fdb_other, which the manifest names",
+        "two.launchers.elf: does not export fdb_other, which the manifest names",
         "two.hipfb, gfx1100: the manifest describes other kernels than the code object has",
         f"two.hipfb, gfx942: the code object is for {found}; target gfx942 needs {needed}",
     ]

@@ -30,7 +30,7 @@ space.halve
     targets    gfx942, gfx1100
     loads      at import
     file       space/_flydsl_halve/halve.json, N bytes
-    file       space/_flydsl_halve/halve.launchers.so, N bytes
+    file       space/_flydsl_halve/halve.launchers.elf, N bytes
     file       space/_flydsl_halve/halve.hipfb, N bytes
     made with  VERSIONS
     source     space/halve.py, SHA-256 DIGEST
@@ -81,7 +81,7 @@ def test_json(call: Any, second: Built) -> None:
         manifest = json.loads(archive.read(MANIFEST))
         sizes = {info.filename: info.file_size for info in archive.infolist()}
     assert module.pop("manifest_file") == MANIFEST
-    assert module.pop("files") == {name: sizes[name] for name in (MANIFEST, "space/_flydsl_halve/halve.launchers.so", BUNDLE)}
+    assert module.pop("files") == {name: sizes[name] for name in (MANIFEST, "space/_flydsl_halve/halve.launchers.elf", BUNDLE)}
     (specialization,) = module["launchers"][0]["specializations"]
     assert specialization["arguments"] == {"X": "f32[L]", "n": "i32", "stream": "stream"}
     objects = module["units"][0]["code_objects"]

@@ -264,7 +264,7 @@ class Package:
         manifest, kernels, source = self._describe(module, launchers, targets, config)
         manifest["load"] = load
         folder = self.root / "_flydsl"
-        library = folder / f"{module}.launchers.so"
+        library = folder / f"{module}.launchers.elf"
         self._compile(source, library)
         data = library.read_bytes()
         manifest["library"] = {"file": library.name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}

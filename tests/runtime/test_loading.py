@@ -484,7 +484,7 @@ def files(module: Any) -> dict[str, Path]:
     from pathlib import Path
 
     stem = module.__flydsl__._file.removesuffix(".json")
-    return {"manifest": Path(f"{stem}.json"), "bundle": Path(f"{stem}.hipfb"), "library": Path(f"{stem}.launchers.so")}
+    return {"manifest": Path(f"{stem}.json"), "bundle": Path(f"{stem}.hipfb"), "library": Path(f"{stem}.launchers.elf")}
 
 
 def attached(runtime: Any, module: Any, data: bytes) -> Any:
@@ -671,9 +671,9 @@ class TestImport:
             "fake_kernels",
             *(
                 f"fake_kernels._flydsl{n}"
-                for n in ("", ".runtime", ".runtime._native", ".runtime.driver", ".runtime.errors", ".runtime.launcher")
+                for n in ("", ".runtime", ".runtime._native", ".runtime.annotations", ".runtime.driver", ".runtime.errors")
             ),
-            *(f"fake_kernels._flydsl.runtime.{n}" for n in ("module", "process")),
+            *(f"fake_kernels._flydsl.runtime.{n}" for n in ("launcher", "module", "process")),
         ]
         for module, env in {"table": {}, "eager": {"FLYDSL_BUILD_LOAD": "lazy"}}.items():
             new, mapped = self.check(run_python, script.format(module), **env)

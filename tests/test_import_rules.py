@@ -22,24 +22,24 @@ ROOMS: dict[str, set[str]] = {
     "codec": {"errors"},
     "targets": {"errors"},
     "config": {"errors", "codec", "targets"},
-    "declare": {"errors", "config"},
-    "jobs": {"errors", "config", "declare"},
+    "declare": {"errors", "codec", "config"},
+    "jobs": {"errors", "codec", "config", "declare"},
     "llvm_ir": set(),
-    "cache": {"__init__", "errors", "config", "jobs"},
+    "cache": {"__init__", "errors", "codec", "config", "jobs"},
     "toolchain": {"errors", "jobs", "cache"},
-    "engine": {"__init__", "errors", "targets", "jobs", "cache", "toolchain"},
-    "frontends": {"errors", "targets", "config", "declare", "jobs", "llvm_ir", "cache"},
-    "bundle": {"errors", "targets", "declare"},
-    "consumers": {"__init__", "errors", "declare", "bundle"},
+    "engine": {"__init__", "errors", "codec", "targets", "jobs", "cache", "toolchain"},
+    "frontends": {"errors", "codec", "targets", "config", "declare", "jobs", "llvm_ir", "cache"},
+    "bundle": {"errors", "codec", "targets", "declare", "jobs"},
+    "consumers": {"__init__", "errors", "codec", "declare", "jobs", "bundle"},
     "package": {
-        "__init__", "errors", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers"
+        "__init__", "errors", "codec", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers"
     },
     # Copied into wheels, and into editable wheels: these know nothing of flydsl_build.
     "runtime": set(),
     "editable": set(),
-    "backend": {"__init__", "errors", "config", "cache", "toolchain", "package", "editable"},
+    "backend": {"__init__", "errors", "config", "declare", "jobs", "cache", "toolchain", "engine", "package", "editable"},
     "command_line": {
-        "__init__", "errors", "targets", "config", "declare", "cache", "toolchain", "bundle", "consumers", "package", "backend"
+        "__init__", "errors", "targets", "config", "declare", "jobs", "cache", "toolchain", "bundle", "consumers", "package", "backend"
     },
     "__main__": {"command_line"},
 }  # fmt: skip

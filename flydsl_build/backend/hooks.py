@@ -17,7 +17,7 @@ from flydsl_build.cache.remote import fsspec_requirement
 from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
 from flydsl_build.errors import UNWRITABLE, BuildError, Fault
-from flydsl_build.frontends.author_code import relative_to_roots, text_of
+from flydsl_build.jobs.author_code import relative_to_roots, text_of
 from flydsl_build.toolchain.discovery import linker_is_present
 
 if TYPE_CHECKING:

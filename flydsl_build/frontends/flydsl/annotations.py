@@ -13,8 +13,8 @@ import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.frontends.author_code import text_of
 from flydsl_build.frontends.flydsl import adapter
+from flydsl_build.jobs.author_code import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

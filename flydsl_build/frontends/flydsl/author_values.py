@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from flydsl_build.codec import NO_DEFAULT
 from flydsl_build.config.tables import enum_reference, from_enum_reference
 from flydsl_build.errors import did_you_mean
-from flydsl_build.frontends.author_code import import_reference, member_reference, text_of
 from flydsl_build.frontends.flydsl import adapter
 from flydsl_build.frontends.flydsl.adapter import ArgumentError
 from flydsl_build.frontends.flydsl.annotations import Unreadable, admitted, evaluated_fields
+from flydsl_build.jobs.author_code import import_reference, member_reference, text_of
 from flydsl_build.jobs.launcher import EnumClass, EnumEntry, Parameter
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from flydsl_build.config.names import placeholders
 from flydsl_build.config.tables import ExternTable
 from flydsl_build.errors import Fault
-from flydsl_build.frontends.author_code import import_reference
+from flydsl_build.jobs.author_code import import_reference
 from flydsl_build.jobs.environment import expand_placeholders
 from flydsl_build.jobs.job import BitcodeUse
 from flydsl_build.llvm_ir.reader import IRError, IRModule, read_ir

@@ -34,11 +34,11 @@ from flydsl_build.config.tables import enum_reference
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
 from flydsl_build.errors import Fault, did_you_mean
-from flydsl_build.frontends.author_code import passed_through, relative_to_roots, text_of
 from flydsl_build.frontends.captured_output import captured_stderr
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
 from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError
+from flydsl_build.jobs.author_code import passed_through, relative_to_roots, text_of
 from flydsl_build.jobs.job import BitcodeUse, CodeObjectBuild, JobResult, SpecializationBuild
 from flydsl_build.jobs.launcher import Parameter, Slot
 from flydsl_build.targets.processors import parse_target

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flydsl_build.declare.argument_types import ArgumentType
-    from flydsl_build.targets.elf import AmdgpuCodeObject
+    from flydsl_build.targets.code_object import AmdgpuCodeObject
 
 __all__ = [
     "NO_DEFAULT",

@@ -35,6 +35,7 @@ from flydsl_build.declare.argument_types import StreamType, StructType, TensorTy
 from flydsl_build.errors import Fault, did_you_mean
 from flydsl_build.frontends.author_code import passed_through, relative_to_roots, text_of
 from flydsl_build.frontends.captured_output import captured_stderr
+from flydsl_build.frontends.dependency_tracker import imported_names
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
 from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError
@@ -331,19 +332,8 @@ def _reached_sources(module: str, roots: tuple[str, ...]) -> dict[str, str]:
         data = Path(path).read_bytes()
         found[_relative(path, roots)] = hashlib.sha256(data).hexdigest()
         package = name if Path(path).name == "__init__.py" else name.rpartition(".")[0]
-        queue += _imported_names(ast.parse(data), package)
+        queue += imported_names(ast.parse(data), package)
     return dict(sorted(found.items()))
-
-
-def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
-            origin = ".".join(filter(None, [base, node.module]))
-            yield origin
-            yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
 def _init_distributions(objects: list[CodeObjectBuild], roots: tuple[str, ...]) -> dict[str, str]:

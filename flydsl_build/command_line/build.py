@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _check_environment(document: dict[str, Any]) -> None:
     from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, SETUPTOOLS
-    from flydsl_build.config.sources import SETUPTOOLS as SETUPTOOLS_BASE
+    from flydsl_build.config.kinds import SETUPTOOLS as SETUPTOOLS_BASE
 
     # Another base says itself what it needs.
     has_other_base = table_in(document, "tool", "flydsl-build").get("base", SETUPTOOLS_BASE) != SETUPTOOLS_BASE

@@ -37,7 +37,18 @@ from typing import Any, Final, Literal
 
 from flydsl_build.errors import BuildError, Fault, did_you_mean
 
-__all__ = ["NO_DEFAULT", "DecodeError", "EnumMember", "NoDefault", "PlainValue", "decode", "encode", "join"]
+__all__ = [
+    "NO_DEFAULT",
+    "DecodeError",
+    "EnumMember",
+    "NoDefault",
+    "PlainValue",
+    "decode",
+    "encode",
+    "enum_reference",
+    "from_enum_reference",
+    "join",
+]
 
 
 class NoDefault(Enum):
@@ -83,8 +94,8 @@ class EnumMember:
     @classmethod
     def from_json(cls, value: object) -> EnumMember:
         """Return the member that an object stands for."""
-        key, text = next(iter(value.items())) if isinstance(value, dict) and value else ("", None)
-        match = _MEMBER.fullmatch(text) if isinstance(text, str) else None
+        key, text = next(iter(value.items())) if isinstance(value, Mapping) and len(value) == 1 else ("", None)
+        match = _MEMBER.fullmatch(text) if isinstance(text, str) and key in _ENUM else None
         if match is None:
             msg = "a module:class.name"
             raise ValueError(msg)
@@ -115,6 +126,21 @@ def join(path: str, key: str) -> str:
     """Return the place of a key in an object that stands at `path`."""
     shown = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
     return f"{path}.{shown}" if path else shown
+
+
+def from_enum_reference(reference: str, *, is_exact: bool = False) -> dict[str, PlainValue]:
+    """Return the object that stands for a member of an enum, given as `module:class.name`; see `EnumMember`."""
+    return {_ENUM[is_exact]: reference}
+
+
+def enum_reference(value: object) -> str | None:
+    """Return the `module:class.name` of a member of an enum, or of an object that stands for one; None for any other value."""
+    if not isinstance(value, EnumMember):
+        try:
+            value = EnumMember.from_json(value)
+        except ValueError:
+            return None
+    return f"{value.enum}.{value.name}"
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

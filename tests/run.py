@@ -18,6 +18,8 @@ from environment import ROOT, build_own_wheel, make_venv, pip_install
 REQUIREMENTS = (
     "pytest>=8",
     "pytest-xdist",
+    "llvmlite",
+    "pyelftools",
     "hypothesis",
     "numpy",
     "jinja2>=3.1",

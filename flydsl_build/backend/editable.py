@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
 from flydsl_build.package.project import Project
 from flydsl_build.package.wheel_file import read_members, rewrite
-from flydsl_build.package.wheel_metadata import distribution_of
+from flydsl_build.package.wheel_metadata import distribution_of, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +69,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
     with _locked(Path(facts["folder"])):
         facts["declared"] = with_ops(_compile(settings, facts, only=None).declared, torch_ops=settings.torch_ops)
     sys.stdout.write(f"flydsl-build: editable install: kernels are in {facts['folder']}, and compiled again when their sources change\n")
-    package = f"_editable_flydsl_{re.sub(r'[-_.]+', '_', name).lower()}"
+    package = f"_editable_flydsl_{escaped(name)}"
     source = Path(flydsl_build.__file__).parent / "editable"
     names = ", ".join(map(ascii, facts["top_levels"]))
     files = {f"{package}/{path.name}": path.read_bytes() for path in sorted(source.glob("*.py"))}

@@ -102,14 +102,14 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from flydsl_build.config.sources import SIZE_FIX, size_of
+    from flydsl_build.config.kinds import SIZE_WORDS, size_of
     from flydsl_build.toolchain.discovery import remove_abandoned_folders
 
     limit = None
     if arguments.size is not None:
         limit = 0 if arguments.size.strip() == "0" else size_of(arguments.size)
         if limit is None:
-            raise BuildError(Fault(where="--size", what=f'found "{arguments.size}"', fix=SIZE_FIX))
+            raise BuildError(Fault(where="--size", what=f'found "{arguments.size}"', fix=f"write {SIZE_WORDS}"))
     cache = _folder(arguments)
     removed = cache.prune(limit)
     sys.stdout.write(f"{_size(removed)} removed, {_size(cache.info().size)} left\n")

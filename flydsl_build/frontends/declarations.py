@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.codec import from_enum_reference
 from flydsl_build.config.keys import quote_key
-from flydsl_build.config.tables import from_enum_reference
 from flydsl_build.frontends.dependency_tracker import Recorder
 from flydsl_build.jobs.author_code import collapsed, import_reference, member_reference, relative_to_roots, text_of
 from flydsl_build.jobs.environment import put_on_path

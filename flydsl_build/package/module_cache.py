@@ -145,7 +145,7 @@ class ModuleKeeper:
             cache=self._cache,
             output=output,
         )
-        faults = verify_package(output)
+        faults = verify_package(output, assembled.code_objects)
         if faults:
             raise VerifyError(*faults)
         assembled = _rendered(assembled, torch_ops=self._settings.torch_ops)

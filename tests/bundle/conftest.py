@@ -25,7 +25,7 @@ from flydsl_build.bundle.manifest import (
 )
 from flydsl_build.declare.argument_types import Dim, ScalarType, StreamType, TensorType
 from flydsl_build.jobs.launcher import Parameter, Slot
-from flydsl_build.targets.elf import read_code_object
+from flydsl_build.targets.code_object import read_code_object
 from flydsl_build.targets.offload_bundle import write_bundle
 
 if TYPE_CHECKING:

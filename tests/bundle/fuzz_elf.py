@@ -8,7 +8,8 @@ from pathlib import Path
 from fuzzing import fuzz, mutated
 from hypothesis import strategies as st
 
-from flydsl_build.targets.elf import EM_AMDGPU, ElfError, describe_e_flags, read_code_object, read_elf
+from flydsl_build.targets.code_object import describe_e_flags, read_code_object
+from flydsl_build.targets.elf import EM_AMDGPU, ElfError, read_elf
 
 FILES = [path.read_bytes() for path in sorted((Path(__file__).parent / "data").glob("*.elf"))]
 

@@ -47,9 +47,6 @@ def test_bytes_of_a_bundle() -> None:
     [
         ({}, "there is no code object to bundle"),
         ({"gfx942": b""}, "the code object of gfx942 is empty"),
-        ({"gfx942:wave64+": b"x"}, '"gfx942:wave64+" is not a target ID'),
-        ({"gfx942:": b"x"}, '"gfx942:" is not a target ID'),
-        ({"gfx90a": b"x", "gfx90a:xnack+": b"y"}, "gfx90a, gfx90a:xnack+ name different features of gfx90a"),
         ({f"gfx{n:04}": b"x" for n in range(80)}, "the entry table of 80 targets has 4566 bytes, HIP reads 4096"),
     ],
 )
@@ -63,11 +60,6 @@ def test_bundles_that_cannot_be_written(objects: dict[str, bytes], message: str)
 def test_the_most_targets_that_fit() -> None:
     bundle = write_bundle({f"gfx{n:04}": b"x" for n in range(71)})
     assert len(read_bundle(bundle.data).entries) == 71
-
-
-def test_features_of_a_chip() -> None:
-    objects = {"gfx90a:xnack+": b"x", "gfx90a:xnack-": b"y", "gfx942": b"z"}
-    assert list(write_bundle(objects).entries) == list(objects)
 
 
 def test_llvm_reads_it(bundle: OffloadBundle, data: Callable[[str], bytes], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import flydsl_build
 from flydsl_build.errors import VerifyError
 from flydsl_build.package.platform_tag import _glibc_minor, platform_tag, wheel_tag
-from flydsl_build.targets.elf import VersionNeed, read_elf
+from flydsl_build.targets.elf import read_elf
 
 DATA = Path(__file__).parent / "data"
 HOST = DATA / "needs_glibc.x86_64.elf"
@@ -82,8 +82,7 @@ def test_versions(tmp_path: Path, version: bytes, tag: str) -> None:
     ],
 )
 def test_versions_of_all_libraries(versions: tuple[str, ...], minor: int | None) -> None:
-    needs = tuple(VersionNeed(library="libc.so.6", version=version) for version in versions)
-    assert _glibc_minor(dataclasses.replace(read_elf(BARE.read_bytes()), version_needs=needs)) == minor
+    assert _glibc_minor(dataclasses.replace(read_elf(BARE.read_bytes()), needed_versions=versions)) == minor
 
 
 def test_a_library_outside_of_the_policy(tmp_path: Path) -> None:
@@ -142,7 +141,7 @@ def test_the_run_time_binds_no_symbol_that_is_too_new() -> None:
     """Whatever gcc and glibc built it: manylinux_2_28 is what ROCm's own wheels need."""
     runtime = Path(flydsl_build.__file__).parent / "runtime"
     (native,) = runtime.glob("_native*.so")
-    needs = {need.version for need in read_elf(native.read_bytes()).version_needs}
+    needs = set(read_elf(native.read_bytes()).needed_versions)
     newer = {need for need in needs if tuple(map(int, need.removeprefix("GLIBC_").split("."))) > (2, 28)}
     assert newer == set()
     assert platform_tag([native]) in {f"manylinux_2_{minor}_x86_64" for minor in range(17, 29)}
@@ -167,8 +166,7 @@ def test_the_versions_are_those_of_the_policy() -> None:
     assert len(checked) > 100
     wrong = {}
     for text, minor in checked.items():
-        need = (VersionNeed(library="libc.so.6", version=text),)
-        mine = _glibc_minor(dataclasses.replace(read_elf(BARE.read_bytes()), version_needs=need))
+        mine = _glibc_minor(dataclasses.replace(read_elf(BARE.read_bytes()), needed_versions=(text,)))
         policy_minors = sorted(set(first.values()))
         # A policy for each release of glibc is not there: ours may be finer, never looser.
         if mine is None or next((one for one in policy_minors if one >= max(mine, 17)), None) != max(minor, 17):

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The readers of LLVM IR: right values of real files in both forms, and nothing but `IRError` on anything else.
 
-The files in `data/` are made by `data/make_ir.sh` from the sources beside them. Faults that no compiler writes are
-made here, bit by bit.
+The files in `data/` are made by `data/make_ir.sh` from the sources beside them; `test_llvm_ir_oracle` compares what is read of them
+with LLVM. Faults that no compiler writes are made here, bit by bit.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import pickle
 import random
 import struct
 import time
@@ -44,64 +42,25 @@ def load(name: str) -> bytes:
 
 
 def read(name: str) -> IRModule:
-    return read_ir(load(name), name=name)
+    return read_ir(load(name))
 
 
 def read_text(text: str) -> IRModule:
-    return read_ir(text.encode(), name="text")
+    return read_ir(text.encode())
 
 
 def fault(data: bytes) -> str:
     with pytest.raises(IRError) as caught:
-        read_ir(data, name="x")
+        read_ir(data)
     return str(caught.value)
 
 
-def function(
-    name: str,
-    result: str,
-    *parameters: str,
-    cpu: str | None = "gfx942",
-    linkage: str = "external",
-    declared: bool = False,
-    var_args: bool = False,
-) -> IRFunction:
-    return IRFunction(
-        name=name,
-        result=result,
-        parameters=parameters,
-        is_definition=not declared,
-        linkage=linkage,
-        target_cpu=cpu,
-        var_args=var_args,
-    )
+def function(result: str, *parameters: str, linkage: str = "external", declared: bool = False, var_args: bool = False) -> IRFunction:
+    return IRFunction(is_definition=not declared, linkage=linkage, result=result, parameters=parameters, var_args=var_args)
 
 
-def variable(
-    name: str,
-    kind: str,
-    size: int | None,
-    *,
-    space: int = 1,
-    linkage: str = "external",
-    declared: bool = False,
-    external: bool = False,
-    used: bool = False,
-) -> IRGlobal:
-    return IRGlobal(
-        name=name,
-        type=kind,
-        is_definition=not declared,
-        linkage=linkage,
-        address_space=space,
-        externally_initialized=external,
-        in_used=used,
-        size=size,
-    )
-
-
-def by_name(*values: IRFunction | IRGlobal) -> dict[str, IRFunction | IRGlobal]:
-    return {value.name: value for value in values}
+def variable(*, linkage: str = "external", declared: bool = False) -> IRGlobal:
+    return IRGlobal(is_definition=not declared, linkage=linkage)
 
 
 # Real files
@@ -109,139 +68,109 @@ def by_name(*values: IRFunction | IRGlobal) -> dict[str, IRFunction | IRGlobal]:
 
 @pytest.mark.parametrize(("bitcode", "text"), SAME)
 def test_both_forms_say_the_same(bitcode: str, text: str) -> None:
-    one, other = read(bitcode), read(text)
-    assert (one.name, one.kind, other.name, other.kind, other.producer) == (bitcode, "bitcode", text, "text", None)
-    assert dataclasses.replace(one, name="", kind="text", producer=None) == dataclasses.replace(other, name="")
+    assert read(bitcode) == read(text)
 
 
 @pytest.mark.parametrize(
-    ("name", "triple", "flag", "version", "producer"),
+    ("name", "triple", "cpus", "flag", "version"),
     [
-        ("device.gfx942.v5.llvm19.bc", "amdgcn-amd-amdhsa", 500, 5, "LLVM19.1.7"),
-        ("device.gfx942.v6.llvm19.bc", "amdgcn-amd-amdhsa", 600, 6, "LLVM19.1.7"),
-        ("device.gfx950.v6.llvm22.bc", "amdgcn-amd-amdhsa", 600, 6, "LLVM22.1.8"),
-        ("plain.llvm19.bc", "x86_64-unknown-linux-gnu", None, None, "LLVM19.1.7"),
+        ("device.gfx942.v5.llvm19.bc", "amdgcn-amd-amdhsa", {"gfx942"}, 500, 5),
+        ("device.gfx942.v6.llvm19.bc", "amdgcn-amd-amdhsa", {"gfx942"}, 600, 6),
+        ("device.gfx950.v6.llvm22.bc", "amdgcn-amd-amdhsa", {"gfx950"}, 600, 6),
+        ("plain.llvm19.bc", "x86_64-unknown-linux-gnu", {"x86-64"}, None, None),
+        ("shapes.llvm22.bc", "amdgcn-amd-amdhsa", {"gfx942", "gfx950"}, 600, 6),
         # Its flag has the name that LLVM 17 and before gave it.
-        ("typed_pointers.llvm14.bc", "amdgcn-amd-amdhsa", 500, 5, "LLVM14.0.6"),
+        ("typed_pointers.llvm14.bc", "amdgcn-amd-amdhsa", {"gfx90a"}, 500, 5),
     ],
 )
-def test_module(name: str, triple: str, flag: int | None, version: int | None, producer: str) -> None:
+def test_module(name: str, triple: str, cpus: set[str], flag: int | None, version: int | None) -> None:
     module = read(name)
-    assert (module.triple, module.code_object_version, module.version, module.producer) == (triple, flag, version, producer)
+    assert (module.triple, module.target_cpus, module.code_object_version, module.version) == (triple, cpus, flag, version)
 
 
-def device_module(cpu: str, *, llvm: int) -> dict[str, IRFunction | IRGlobal]:
-    values = by_name(
-        function("scale_and_shift", "float", "float", "i32", cpu=cpu),
-        function("many", "double", "double", "i64", "i8", "i1", "ptr", "<4 x float>", cpu=cpu),
-        function("_Z5otheri", "i32", "i32", cpu=cpu, declared=True),
-        function("maybe", "i32", cpu=cpu, linkage="weak"),
-        function("by_value", "void", "i32", "float", "[3 x ptr]", "ptr", cpu=cpu),
-        function("print", "void", "ptr", cpu=cpu, declared=True, var_args=True),
-        function("user", "void", cpu=cpu),
-        function("kernel", "void", "ptr addrspace(1)", cpu=cpu),
-        variable("state", "%struct.State", 32, external=True, used=True),
-        variable("table", "[16 x i32]", 64, space=4, external=True, used=True),
-        variable("elsewhere", "i32", 4, declared=True),
-        variable("_ZL14hidden_counter", "i32", 4, linkage="internal"),
-        variable(".str", "[3 x i8]", 3, space=4, linkage="private"),
-        variable("__hip_cuid_", "i8", 1, used=True),
-        variable("llvm.compiler.used", "[3 x ptr]", 24, linkage="appending"),
-    )
-    if llvm == 19:
-        values["__oclc_ABI_version"] = variable("__oclc_ABI_version", "i32", 4, space=4, linkage="weak_odr")
-    return values
-
-
-@pytest.mark.parametrize(
-    ("name", "cpu", "llvm"), [("device.gfx942.v6.llvm19.bc", "gfx942", 19), ("device.gfx950.v6.llvm22.bc", "gfx950", 22)]
-)
-def test_hip_device_code(name: str, cpu: str, llvm: int) -> None:
-    module = read(name)
-    assert {**module.functions, **module.globals} == device_module(cpu, llvm=llvm)
-
-
-def test_plain_c() -> None:
-    module = read("plain.llvm19.bc")
-    cpu = "x86-64"
-    assert {**module.functions, **module.globals} == by_name(
-        function("f", "i32", "i32", cpu=cpu),
-        function("g", "i32", "ptr", cpu=cpu),
-        function("variadic", "i32", "ptr", cpu=cpu, declared=True, var_args=True),
-        function("call_odd", "i32", cpu=cpu),
-        function('odd name "é', "i32", cpu=cpu, declared=True),
-        function("function_alias", "i32", "ptr", cpu=cpu),
-        variable("factor", "double", 8, space=0),
-        variable("weak_variable", "i32", 4, space=0, linkage="weak"),
-        variable("kept", "i32", 4, space=0, linkage="internal", used=True),
-        variable("hidden", "[4 x i32]", 16, space=0, linkage="internal"),
-        variable("away", "i32", 4, space=0, declared=True),
-        variable(".str", "[2 x i8]", 2, space=0, linkage="private"),
-        variable("structure", "%struct.S", 16, space=0),
-        variable("llvm.compiler.used", "[1 x ptr]", 8, space=0, linkage="appending"),
-        variable("variable_alias", "double", 8, space=0),
-    )
+def test_hip_device_code() -> None:
+    module = read("device.gfx942.v6.llvm19.bc")
+    assert module.functions == {
+        "scale_and_shift": function("float", "float", "i32"),
+        "many": function("double", "double", "i64", "i8", "i1", "ptr", "<4 x float>"),
+        "_Z5otheri": function("i32", "i32", declared=True),
+        "maybe": function("i32", linkage="weak"),
+        "by_value": function("void", "i32", "float", "[3 x ptr]", "ptr"),
+        "print": function("void", "ptr", declared=True, var_args=True),
+        "user": function("void"),
+        "kernel": function("void", "ptr addrspace(1)"),
+    }
+    assert module.globals == {
+        "state": variable(),
+        "table": variable(),
+        "elsewhere": variable(declared=True),
+        "_ZL14hidden_counter": variable(linkage="internal"),
+        ".str": variable(linkage="private"),
+        "__hip_cuid_": variable(),
+        "llvm.compiler.used": variable(linkage="appending"),
+        "__oclc_ABI_version": variable(linkage="weak_odr"),
+    }
+    assert module.strong_definitions() == ["scale_and_shift", "many", "by_value", "user", "kernel", "state", "table", "__hip_cuid_"]
 
 
 def test_shapes() -> None:
     module = read("shapes.ll")
-    assert {**module.functions, **module.globals} == by_name(
-        function("first", "float", "float", "i32"),
-        function("second", "void", cpu="gfx950"),
-        function("resolver", "ptr", cpu=None, linkage="internal"),
-        function("printf", "i32", "ptr addrspace(4)", cpu=None, declared=True, var_args=True),
-        function(
-            "aggregate", "{ i32, [2 x float] }",
+    assert module.functions == {
+        "first": function("float", "float", "i32"),
+        "second": function("void"),
+        "resolver": function("ptr", linkage="internal"),
+        "printf": function("i32", "ptr addrspace(4)", declared=True, var_args=True),
+        "aggregate": function(
+            "{ i32, [2 x float] }",
             "<4 x half>", "{ i8, i16 }", "<{ i8, i32 }>", "%struct.Inner", "ptr", "[2 x <2 x i32>]",
-            cpu=None, declared=True, linkage="extern_weak",
+            declared=True, linkage="extern_weak",
         ),
-        function("ranged", "i32", "i32", cpu=None, declared=True),
-        function("a b", "ptr addrspace(1)", "ptr addrspace(5)", cpu=None, declared=True),
-        function("barrier", 'target("amdgcn.named.barrier", 0)', cpu=None, declared=True),
-        function(
-            "types", "void",
+        "ranged": function("i32", "i32", declared=True),
+        "a b": function("ptr addrspace(1)", "ptr addrspace(5)", declared=True),
+        "barrier": function('target("amdgcn.named.barrier", 0)', declared=True),
+        "types": function(
+            "void",
             "half", "bfloat", "double", "fp128", "i1", "i7", "i128", "<vscale x 4 x i32>", "ptr addrspace(7)", "ptr addrspace(8)",
-            cpu=None, declared=True,
+            declared=True,
         ),
-        function("kernel", "void", "ptr addrspace(1)"),
-        function("merged", "i64", "i64", cpu=None, linkage="linkonce_odr"),
-        function("elsewhere", "void", cpu=None, linkage="available_externally"),
-        function("cc", "i16", "i16", cpu="gfx950", linkage="weak"),
-        function("first_again", "float", "float", "i32", linkage="weak"),
-        function("chosen", "void", cpu=None),
-        variable("plain", "i32", 4, used=True),
-        variable("zero_used", "[5 x %struct.Inner]", 80, used=True),
-        variable("packed", '%"odd; type"', 23, linkage="weak_odr"),
-        variable("anonymous", "{ i1, <3 x float>, ptr addrspace(3), double }", 48, linkage="internal"),
-        variable("outer", "[4 x ptr]", 32, declared=True, external=True, used=True),
-        variable('quoted "}{ name', "<2 x half>", 4, external=True),
-        variable("tagged", "bfloat", 2, space=4, linkage="linkonce_odr"),
-        variable("lds", "[0 x i8]", 0, space=3, linkage="internal"),
-        variable("maybe", "i128", 16, declared=True, linkage="extern_weak"),
-        variable("llvm.used", "[2 x ptr addrspace(1)]", 16, linkage="appending"),
-        variable("llvm.compiler.used", "[2 x ptr]", 16, linkage="appending"),
-        variable("again", "i32", 4),
-    )  # fmt: skip
+        "kernel": function("void", "ptr addrspace(1)"),
+        "merged": function("i64", "i64", linkage="linkonce_odr"),
+        "elsewhere": function("void", linkage="available_externally"),
+        "cc": function("i16", "i16", linkage="weak"),
+        "first_again": function("float", "float", "i32", linkage="weak"),
+        "chosen": function("void"),
+    }  # fmt: skip
+    assert module.globals == {
+        "plain": variable(),
+        "zero_used": variable(),
+        "packed": variable(linkage="weak_odr"),
+        "anonymous": variable(linkage="internal"),
+        "outer": variable(declared=True),
+        'quoted "}{ name': variable(),
+        "tagged": variable(linkage="linkonce_odr"),
+        "lds": variable(linkage="internal"),
+        "maybe": variable(declared=True, linkage="extern_weak"),
+        "llvm.used": variable(linkage="appending"),
+        "llvm.compiler.used": variable(linkage="appending"),
+        "again": variable(),
+    }
 
 
 def test_typed_pointers() -> None:
     module = read("typed_pointers.llvm14.bc")
-    assert {**module.functions, **module.globals} == by_name(
-        function("callee", "i32", "i32", cpu="gfx90a"),
-        function("alias", "i32", "i32", cpu="gfx90a"),
-        function("returns_function", "ptr", "ptr", "ptr addrspace(5)", "ptr", cpu=None, declared=True),
-        function("takes", "void", "ptr", "<2 x ptr>", cpu=None, declared=True),
-        variable("head", "%struct.Pair", 48, external=True, used=True),
-        variable("table", "[2 x ptr]", 16, used=True),
-        variable("inside", "ptr addrspace(3)", 4, space=4, declared=True),
-        variable("llvm.used", "[1 x ptr]", 8, space=0, linkage="appending"),
-        variable("llvm.compiler.used", "[2 x ptr]", 16, linkage="appending"),
-    )
-
-
-def test_values_go_between_processes() -> None:
-    module = read("shapes.ll")
-    assert pickle.loads(pickle.dumps(module)) == module
+    assert module.functions == {
+        "callee": function("i32", "i32"),
+        "alias": function("i32", "i32"),
+        "returns_function": function("ptr", "ptr", "ptr addrspace(5)", "ptr", declared=True),
+        "takes": function("void", "ptr", "<2 x ptr>", declared=True),
+    }
+    assert module.globals == {
+        "head": variable(),
+        "table": variable(),
+        "inside": variable(declared=True),
+        "llvm.used": variable(linkage="appending"),
+        "llvm.compiler.used": variable(linkage="appending"),
+    }
 
 
 # Text
@@ -249,38 +178,19 @@ def test_values_go_between_processes() -> None:
 
 def test_text_without_anything() -> None:
     assert read_text("; ModuleID = 'empty'\n") == IRModule(
-        name="text", kind="text", triple="", functions={}, globals={}, code_object_version=None, producer=None
+        triple="", target_cpus=frozenset(), functions={}, globals={}, code_object_version=None
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "layout", "size"),
-    [
-        ("{ i8, i64 }", "", 16),
-        ("{ ptr addrspace(3), i8 }", "", 8),
-        ("<{ i8, i64 }>", "", 9),
-        ("i1", "", 1),
-        ("i33", "", 8),
-        ("[3 x i128]", "", 48),
-        ("<3 x i8>", "", 4),
-        ("<7 x i1>", "", 1),
-        ("{ i64, fp128 }", "", 32),
-        ("<vscale x 4 x i32>", "", None),
-        ("%undefined", "", None),
-        ("{ i8, %undefined }", "", None),
-        ("{ i32, i64 }", "e-i64:32", 12),
-        ("ptr", "p:32:32", 4),
-        ("[99999999999999999999 x i64]", "", None),
-    ],
-)
-def test_sizes(kind: str, layout: str, size: int | None) -> None:
-    module = read_text(f'target triple = "amdgcn-amd-amdhsa"\ntarget datalayout = "{layout}"\n@x = addrspace(1) global {kind} undef\n')
-    assert (module.globals["x"].type, module.globals["x"].size) == (kind, size)
-
-
-def test_numbered_types_are_spelled_out() -> None:
+def test_numbered_types_keep_their_numbers() -> None:
+    """They have no name, and what they hold matters to nobody."""
     module = read_text("%0 = type <{ i8, %1 }>\n%1 = type { i16 }\ndeclare %1 @f(%0, %1)\n")
-    assert module.functions["f"] == function("f", "{ i16 }", "<{ i8, { i16 } }>", "{ i16 }", cpu=None, declared=True)
+    assert module.functions == {"f": function("%1", "%0", "%1", declared=True)}
+
+
+def test_code_without_a_name_was_compiled_for_a_processor_too() -> None:
+    module = read_text('define void @0() #0 { ret void }\ndeclare void @1() "target-cpu"="x"\nattributes #0 = { "target-cpu"="gfx942" }\n')
+    assert (module.functions, module.target_cpus) == ({}, {"gfx942"})
 
 
 def test_a_body_is_skipped_whatever_is_in_it() -> None:
@@ -307,8 +217,8 @@ def test_version_flag_that_is_no_number(value: str) -> None:
         ("declare\n\nvoid f()\n", "line 1: declare has no function name with parameters"),
         ("declare f32 @f()\n", "line 1: function @f has no result type that can be read"),
         ("declare void @f(f32)\n", "line 1: 'f32' is not a type that can be read"),
-        ("@x = global [n x i8] undef\n", "line 1: 'n' stands where a number should"),
-        ("@x = global " + "[1 x " * 100 + "i8\n" + "]" * 100, "line 2: a type is missing or nests too deep"),
+        ("declare void @f([n x i8])\n", "line 1: 'n' stands where a number should"),
+        ("declare void @f(" + "[1 x " * 100 + "i8\n" + "]" * 100 + ")", "line 2: a type is missing or nests too deep"),
         ("define void @f() prefix " + "{ } " * 4200 + "{ ret void }", "line 1: the header of a function does not end"),
         ("define void @f() { ret void } what\n", "line 1: 'what' begins no statement"),
     ],
@@ -441,7 +351,7 @@ SMALL = module((99, 1, 2, 3), (7, 0, 1, 2, 2, 1, 0, 0, 0), blocks=[(17, TYPES), 
 
 def test_unknown_blocks_and_records_are_passed_over() -> None:
     file = Bits().block(200, records((1, 2))).block(8, SMALL).strings(b"x").file()
-    assert dict(read_ir(file, name="x").globals) == by_name(variable("x", "i32", 4, space=0))
+    assert read_ir(file).globals == {"x": variable()}
 
 
 @pytest.mark.parametrize(
@@ -471,12 +381,12 @@ def test_unknown_blocks_and_records_are_passed_over() -> None:
         ),
         (Bits().block(8, module((7, 0, 1, 0))).strings(b"x"), "is malformed: a record has too few operands"),
         (
-            Bits().block(8, module((7, 0, 1, 0, 2, 0, 0))).strings(b"x"),
+            Bits().block(8, module((8, 0, 1, 0, 0, 1, 0, 0))).strings(b"x"),
             "is malformed: type 0 is not in its table of types, or holds itself",
         ),
         (
-            Bits().block(8, module((7, 0, 1, 0, 2, 0, 0), blocks=[(17, records((11, 2, 0)))])).strings(b"x"),
-            "is malformed: type 0 is not in its table of types, or holds itself",
+            Bits().block(8, module((8, 0, 1, 0, 0, 1, 0, 0), blocks=[(17, records((21, 0, 1), (11, 2, 1)))])).strings(b"x"),
+            "is malformed: type 1 is not in its table of types, or holds itself",
         ),
         (
             Bits().block(8, module(*[(8, 0, 1, 1, 0, 1, 0, 0)] * 2, blocks=[(17, records((2,), (21, 0, 0)))])).strings(b"x"),
@@ -521,7 +431,7 @@ def test_bitcode_faults(file: Bits, message: str) -> None:
 def test_wrapped_bitcode() -> None:
     inner = load("shapes.llvm19.bc")
     wrapped = struct.pack("<IIIII", 0x0B17C0DE, 0, 20, len(inner), 7) + inner
-    assert dataclasses.replace(read_ir(wrapped + bytes(12), name=""), name="shapes.llvm19.bc") == read("shapes.llvm19.bc")
+    assert read_ir(wrapped + bytes(12)) == read("shapes.llvm19.bc")
     size = 20 + len(inner)
     assert fault(wrapped[:-4]) == f"is truncated: its wrapper announces bitcode up to byte {size}, and the file has {size - 4}"
     assert fault(wrapped[:19]) == "is truncated: it ends in the bitcode wrapper's header"
@@ -529,7 +439,7 @@ def test_wrapped_bitcode() -> None:
 
 
 def test_padding_after_the_last_block() -> None:
-    assert read_ir(load("plain.llvm19.bc") + b"\n" * 7, name="plain.llvm19.bc") == read("plain.llvm19.bc")
+    assert read_ir(load("plain.llvm19.bc") + b"\n" * 7) == read("plain.llvm19.bc")
 
 
 def test_two_files_in_one() -> None:
@@ -552,7 +462,7 @@ def test_truncated_text(name: str, step: int) -> None:
     data = load(name)
     for size in range(0, len(data), step):
         with contextlib.suppress(IRError):
-            read_ir(data[:size], name="x")
+            read_ir(data[:size])
 
 
 @settings(deadline=5000, max_examples=150)
@@ -563,23 +473,23 @@ def test_changed_files(name: str, seed: int) -> None:
     for _ in range(rng.choice((1, 2, 8, 50))):
         data[rng.randrange(len(data))] = rng.randrange(256)
     with contextlib.suppress(IRError):
-        assert isinstance(read_ir(bytes(data), name="x"), IRModule)
+        assert isinstance(read_ir(bytes(data)), IRModule)
 
 
 @settings(deadline=5000, max_examples=150)
 @given(st.binary(max_size=300))
 def test_junk_with_a_magic(data: bytes) -> None:
     with contextlib.suppress(IRError):
-        read_ir(b"BC\xc0\xde" + data, name="x")
+        read_ir(b"BC\xc0\xde" + data)
 
 
 def test_types_that_share_parts_cost_little() -> None:
     # Each structure holds the one before it twice: spelled out, the last would take 2**60 characters.
-    types = records((7, 32), *[(18, 0, number, number) for number in range(60)])
-    file = Bits().block(8, module((7, 0, 1, 60, 2, 0, 0), blocks=[(17, types)])).strings(b"x").file()
-    shared = read_ir(file, name="x").globals["x"]
-    assert len(shared.type) < 600
-    assert shared.size is None
+    types = records((7, 32), *[(18, 0, number, number) for number in range(60)], (21, 0, 60, *[60] * 1000))
+    file = Bits().block(8, module((8, 0, 1, 61, 0, 1, 0, 0), blocks=[(17, types)])).strings(b"x").file()
+    shared = read_ir(file).functions["x"]
+    assert len(shared.result) < 600
+    assert shared.parameters == (shared.result,) * 1000
 
 
 def test_speed() -> None:
@@ -595,5 +505,5 @@ def test_speed() -> None:
     file = b"BC\xc0\xde" + Bits().enter(8, 3, len(inner) // 4).packed() + inner + Bits().strings(b"x").packed()
     assert len(node) == 32
     start = time.process_time()
-    assert list(read_ir(file, name="x").globals) == ["x"]
+    assert list(read_ir(file).globals) == ["x"]
     assert time.process_time() - start < 2

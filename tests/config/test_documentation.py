@@ -41,7 +41,7 @@ def test_one_setting() -> None:
         "-C jobs=",
         "FLYDSL_BUILD_JOBS",
     )
-    assert jobs.toml_type.schema == {"type": "integer"}
+    assert jobs.toml_type.schema == {"type": "integer", "minimum": 1}
 
 
 def test_schemas_are_json() -> None:

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, cast
 import flydsl
 from flydsl._mlir import ir
 
-from flydsl_build.codec import NO_DEFAULT
+from flydsl_build.codec import NO_DEFAULT, enum_reference
 from flydsl_build.config.settings import CompileOptions
-from flydsl_build.config.tables import enum_reference
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
 from flydsl_build.errors import Fault, did_you_mean
 from flydsl_build.frontends.captured_output import captured_stderr
+from flydsl_build.frontends.dependency_tracker import imported_names
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
 from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError
@@ -340,19 +340,8 @@ def _reached_sources(module: str, roots: tuple[str, ...]) -> dict[str, str]:
         data = Path(path).read_bytes()
         found[_relative(path, roots)] = hashlib.sha256(data).hexdigest()
         package = name if Path(path).name == "__init__.py" else name.rpartition(".")[0]
-        queue += _imported_names(ast.parse(data), package)
+        queue += imported_names(ast.parse(data), package)
     return dict(sorted(found.items()))
-
-
-def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
-            origin = ".".join(filter(None, [base, node.module]))
-            yield origin
-            yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
 def _init_distributions(objects: list[CodeObjectBuild], roots: tuple[str, ...]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from flydsl_build.bundle.manifest import (
 )
 from flydsl_build.bundle.offload_bundle import write_bundle
 from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
-from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError, excerpt
 from flydsl_build.targets import parse_target
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _link(command: list[str], path: Path) -> bytes:
                 where=path.name,
                 what="linking the launcher library failed",
                 fix="see the linker's message",
-                detail=done.stderr or done.stdout,
+                detail=excerpt(done.stderr or done.stdout),
             )
         )
     return path.read_bytes()

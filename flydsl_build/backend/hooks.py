@@ -16,7 +16,7 @@ from flydsl_build.compile.remote_cache import fsspec_requirement
 from flydsl_build.compile.toolchain import linker_is_present
 from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
-from flydsl_build.errors import BuildError, Fault
+from flydsl_build.errors import BuildError, Fault, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def _setuptools_faults() -> Iterator[None]:
         if not known and not (isinstance(error, ValueError) and str(error).startswith("invalid pyproject.toml config")):
             raise
         what = "setuptools cannot build this project"
-        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=str(error))
+        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=excerpt(str(error)))
         raise BuildError(fault) from None
 
 

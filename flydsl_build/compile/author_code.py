@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import os
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["collapsed", "import_reference", "passed_through", "relative_to_roots", "text_of"]
+__all__ = ["import_reference", "is_own_file", "passed_through", "relative_to_roots", "text_of"]
 
 
 def import_reference(reference: str) -> Any:
@@ -21,15 +21,6 @@ def import_reference(reference: str) -> Any:
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    return found
-
-
-def collapsed(lines: Iterable[str]) -> list[str]:
-    """Return lines of which those that stand there many times in succession, as in an endless recursion, are there once."""
-    found = []
-    for line, group in itertools.groupby(lines):
-        number = sum(1 for _ in group)
-        found.append(line if number == 1 else f"{line} ({number} times)")
     return found
 
 
@@ -56,3 +47,10 @@ def relative_to_roots(path: str, roots: Sequence[str]) -> str | None:
         if real.startswith(root + os.sep):
             return os.path.relpath(real, root)
     return None
+
+
+def is_own_file(path: str, roots: Sequence[str]) -> bool:
+    """Tell whether a file is the project's own: not what a virtual environment in the project's folder has installed."""
+    real = Path(path).resolve()
+    places = [real.relative_to(root) for root in (Path(one).resolve() for one in roots) if real.is_relative_to(root)]
+    return any({"site-packages", "dist-packages"}.isdisjoint(place.parts) for place in places)

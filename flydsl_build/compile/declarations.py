@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.compile.author_code import collapsed, import_reference, relative_to_roots, text_of
+from flydsl_build.compile.author_code import import_reference, relative_to_roots, text_of
 from flydsl_build.compile.cache import python_digest
 from flydsl_build.compile.environment import put_on_path, worker_environment
+from flydsl_build.compile.missing_modules import missing_module
 from flydsl_build.compile.recorder import Recorder
 from flydsl_build.config.keys import quote_key
-from flydsl_build.errors import ConfigError, Fault
+from flydsl_build.errors import ConfigError, Fault, collapsed, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +97,7 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     try:
         answer: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
     except ValueError:
-        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": done.stderr[-4000:]}
+        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": excerpt(done.stderr)}
     if answer.get("strangers"):
         raise ConfigError(*(Fault(where=where, what=what, fix=_FIX) for where, what in answer["strangers"]))
     if "fault" in answer:
@@ -149,7 +150,13 @@ def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
             looked = ", ".join("its own folder" if place == "." else place for place in places)
             fix = f"modules of the project are looked for in {looked}: put it there, or correct the name"
             return {"fault": f"module {module} was not found", "fix": fix, "detail": ""}
-        return {"fault": f"{reference} failed: {text_of(error)}", "detail": "\n".join(frames)}
+        missing = missing_module(error, roots)
+        told = (
+            {"fault": f"{reference} failed: {text_of(error)}"}
+            if missing is None
+            else {"fault": f"{reference} needs {missing[0]}", "fix": missing[1]}
+        )
+        return {**told, "detail": "\n".join(frames)}
     return {"pairs": pairs}
 
 

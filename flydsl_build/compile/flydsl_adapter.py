@@ -34,11 +34,11 @@ from flydsl.expr.extern import ExternFunction
 from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_specializable_struct_type, is_struct_type
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
-from flydsl_build.compile.author_code import collapsed, relative_to_roots
+from flydsl_build.compile.author_code import relative_to_roots
 from flydsl_build.compile.externs import ExternCall
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.declare.dtypes import DTYPES
-from flydsl_build.errors import did_you_mean
+from flydsl_build.errors import collapsed, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

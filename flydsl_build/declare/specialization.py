@@ -77,6 +77,11 @@ class Specialization:
         """The launcher's name for messages."""
         return self.attribute if self.element is None else f"{self.attribute}.{self.element}"
 
+    def place(self, target: str) -> str:
+        """Return where a fault is that only this specialization has for a target."""
+        name = "" if self.name == self.attribute else f" [{self.name}]"
+        return f"{self.where}{name}, {target}"
+
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON; `from_json` reads it back."""
         return {

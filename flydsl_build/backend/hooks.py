@@ -16,7 +16,7 @@ from flydsl_build.backend.termination import cleaning_up_when_terminated
 from flydsl_build.cache.remote import fsspec_requirement
 from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
-from flydsl_build.errors import UNWRITABLE, BuildError, Fault
+from flydsl_build.errors import UNWRITABLE, BuildError, Fault, excerpt
 from flydsl_build.jobs.author_code import relative_to_roots, text_of
 from flydsl_build.toolchain.discovery import linker_is_present
 
@@ -91,7 +91,7 @@ def _setuptools_faults() -> Iterator[None]:
         if not known and not (isinstance(error, ValueError) and str(error).startswith("invalid pyproject.toml config")):
             raise
         what = "setuptools cannot build this project"
-        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=str(error))
+        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=excerpt(str(error)))
         raise BuildError(fault) from None
 
 

@@ -22,7 +22,7 @@ from flydsl_build.bundle.manifest import (
     Unit,
     manifest_kernels,
 )
-from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError, excerpt
 from flydsl_build.package.launchers import launcher_entries, value_classes, value_enums
 from flydsl_build.package.source_files import license_files
 from flydsl_build.targets.checks import check_code_object, check_launcher_library, readable_code_object
@@ -319,7 +319,7 @@ def _link(command: list[str], path: Path) -> bytes:
                 where=path.name,
                 what="linking the launcher library failed",
                 fix="see the linker's message",
-                detail=done.stderr or done.stdout,
+                detail=excerpt(done.stderr or done.stdout),
             )
         )
     return path.read_bytes()

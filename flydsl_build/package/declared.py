@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.build_cache import python_digest
-from flydsl_build.errors import ConfigError, Fault
+from flydsl_build.errors import ConfigError, Fault, excerpt
 from flydsl_build.jobs.environment import worker_environment
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     try:
         answer: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
     except ValueError:
-        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": done.stderr[-4000:]}
+        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": excerpt(done.stderr)}
     if answer.get("strangers"):
         raise ConfigError(*(Fault(where=where, what=what, fix=_FIX) for where, what in answer["strangers"]))
     if "fault" in answer:

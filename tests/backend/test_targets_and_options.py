@@ -220,7 +220,10 @@ FAULTS = {
     "declarations are nowhere": ("", ["module 'tiny_kernels.declarations' has no attribute 'kernels'\n    -> correct the function\n"]),
     "declarations need what is not there": (
         "import no_such_module\n",
-        ["tiny_kernels.declarations:kernels failed: ModuleNotFoundError: No module named 'no_such_module'\n    -> correct the function\n"],
+        [
+            "tiny_kernels.declarations:kernels needs no_such_module, which is not installed in the build environment\n",
+            '    -> add "no_such_module" to build-system.requires in pyproject.toml, or the distribution that has it if that is named otherwise\n',
+        ],
     ),
     "declarations are no table": ("def kernels():\n    return 3\n", ["returned int, not a dict and not (key, table) pairs"]),
 }

@@ -36,9 +36,9 @@ from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.declare.dtypes import DTYPES
-from flydsl_build.errors import did_you_mean
+from flydsl_build.errors import collapsed, did_you_mean
 from flydsl_build.frontends.flydsl.externs import ExternCall
-from flydsl_build.jobs.author_code import collapsed, relative_to_roots
+from flydsl_build.jobs.author_code import relative_to_roots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

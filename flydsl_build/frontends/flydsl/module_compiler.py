@@ -32,13 +32,13 @@ from flydsl_build.codec import NO_DEFAULT, enum_reference
 from flydsl_build.config.settings import CompileOptions
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
-from flydsl_build.errors import Fault, did_you_mean
-from flydsl_build.frontends.captured_output import captured_stderr
+from flydsl_build.errors import Fault, did_you_mean, excerpt
 from flydsl_build.frontends.dependency_tracker import imported_names
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
-from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError
-from flydsl_build.jobs.author_code import passed_through, relative_to_roots, text_of
+from flydsl_build.frontends.missing_modules import missing_module
+from flydsl_build.jobs.author_code import is_own_file, passed_through, relative_to_roots, text_of
+from flydsl_build.jobs.captured_output import captured_stderr
 from flydsl_build.jobs.job import BitcodeUse, CodeObjectBuild, JobResult, SpecializationBuild
 from flydsl_build.jobs.launcher import Parameter, Slot
 from flydsl_build.targets.processors import parse_target
@@ -123,7 +123,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         for declared in job.specializations:
             progress(declared.name)
             try:
-                with _author_objects(_place(declared, job.target), settings):
+                with _author_objects(declared.place(job.target), settings):
                     resolved = _resolve(found, declared, job.target, settings)
                     specialization = _with_own_constexpr(declared, resolved)
                     if resolved.launcher is None or _is_repeated(specialization, seen):
@@ -187,31 +187,14 @@ def _llvm_version() -> str:
 # --- the author's module -----------------------------------------------------------------------------------------------
 
 
-def _place(specialization: Specialization, target: str) -> str:
-    name = "" if specialization.name == specialization.attribute else f" [{specialization.name}]"
-    return f"{specialization.where}{name}, {target}"
-
-
 # MLIR prints the operation that a message is about, which for a pass over the whole kernel is the kernel: megabytes.
 _PRINTED_OPERATION = re.compile(
     r"(see current operation:[^\n]{0,200})[^\n]*(?:\n(?!\s*(?:error|warning|note|remark): |\s*DSL Traceback)[^\n]*)+\n?"
 )
 
 
-_EXPLAINED_LINES = 200
-_EXPLAINED_CHARACTERS = 20_000
-
-
-def _shortened(text: str) -> str:
-    """Return the beginning and the end of a long text."""
-    lines = text.splitlines()
-    if len(lines) > _EXPLAINED_LINES:
-        half = _EXPLAINED_LINES // 2
-        text = "\n".join([*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]])
-    if len(text) > _EXPLAINED_CHARACTERS:
-        half = _EXPLAINED_CHARACTERS // 2
-        text = f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
-    return text
+# Of an author's exception; of the output of tools, less is shown.
+_EXPLAINED = 100
 
 
 def _explain(error: BaseException, settings: WorkerSettings) -> str:
@@ -222,7 +205,7 @@ def _explain(error: BaseException, settings: WorkerSettings) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         frames = [f"{_relative(error.filename, settings.package_roots)}:{error.lineno}: {(error.text or '').strip()}"]
         text = f"{type(error).__name__}: {error.msg}"
-    detail = _shortened("\n".join([*frames, *text.splitlines()]))
+    detail = excerpt("\n".join([*frames, *text.splitlines()]), head=_EXPLAINED, tail=_EXPLAINED)
     if settings.verbose:
         import traceback
 
@@ -234,11 +217,13 @@ def _relative(path: str, roots: tuple[str, ...]) -> str:
     return relative_to_roots(path, roots) or Path(path).name
 
 
-def _is_below(path: str, roots: tuple[str, ...]) -> bool:
-    """Tell whether a file is the project's own: not what a virtual environment in the project's folder has installed."""
-    real = Path(path).resolve()
-    places = [real.relative_to(root) for root in (Path(one).resolve() for one in roots) if real.is_relative_to(root)]
-    return any({"site-packages", "dist-packages"}.isdisjoint(place.parts) for place in places)
+_AUTHORS_LINES = "see the author's lines below"
+
+
+def _why(error: BaseException | None, who: str, settings: WorkerSettings) -> tuple[str, str] | None:
+    """Return what is wrong and what to do where an author's code needs a module that is not there."""
+    missing = missing_module(error, settings.package_roots)
+    return None if missing is None else (f"{who} needs {missing[0]}", missing[1])
 
 
 def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleType:
@@ -246,8 +231,8 @@ def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleTyp
     try:
         with captured_stderr():
             module = importlib.import_module(job.module)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
+    except ImportError as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and (job.module == missing or job.module.startswith(missing + ".")):
             looked = ", ".join(settings.package_roots)
             raise _FaultError(
@@ -257,26 +242,11 @@ def _import_author_module(job: Job, settings: WorkerSettings) -> types.ModuleTyp
                     fix=f"looked in {looked}; check the key, the package layout and [tool.setuptools] packages",
                 )
             ) from None
-        raise _FaultError(
-            Fault(
-                where=where,
-                what=f"module {job.module} needs {missing}, which is not installed in the build environment",
-                fix=f"add the distribution that has {missing} to build-system.requires in pyproject.toml",
-                detail=_explain(error, settings),
-            )
-        ) from None
-    except TorchMissingError as error:
-        raise _FaultError(
-            Fault(
-                where=where,
-                what=f"module {job.module} needs torch, which is not installed in the build environment",
-                fix='add "torch" to build-system.requires in pyproject.toml',
-                detail=_explain(error, settings),
-            )
-        ) from None
+        what, fix = _why(error, f"module {job.module}", settings) or (f"importing {job.module} failed", _AUTHORS_LINES)
+        raise _FaultError(Fault(where=where, what=what, fix=fix, detail=_explain(error, settings))) from None
     except BaseException as error:  # noqa: BLE001 - an author's module may raise anything
         raise _FaultError(
-            Fault(where=where, what=f"importing {job.module} failed", fix="see the author's lines below", detail=_explain(error, settings))
+            Fault(where=where, what=f"importing {job.module} failed", fix=_AUTHORS_LINES, detail=_explain(error, settings))
         ) from None
     return module
 
@@ -294,7 +264,7 @@ def _author_objects(where: str, settings: WorkerSettings) -> Iterator[None]:
         fault = Fault(
             where=where,
             what="an object of the author's module cannot be looked at",
-            fix="see the author's lines below",
+            fix=_AUTHORS_LINES,
             detail=_explain(error, settings),
         )
         raise _FaultError(fault) from None
@@ -335,7 +305,7 @@ def _reached_sources(module: str, roots: tuple[str, ...]) -> dict[str, str]:
             continue
         seen.add(name)
         path = getattr(sys.modules[name], "__file__", None)
-        if not isinstance(path, str) or not path.endswith(".py") or not _is_below(path, roots):
+        if not isinstance(path, str) or not path.endswith(".py") or not is_own_file(path, roots):
             continue
         data = Path(path).read_bytes()
         found[_relative(path, roots)] = hashlib.sha256(data).hexdigest()
@@ -347,7 +317,7 @@ def _reached_sources(module: str, roots: tuple[str, ...]) -> dict[str, str]:
 def _init_distributions(objects: list[CodeObjectBuild], roots: tuple[str, ...]) -> dict[str, str]:
     """Name the distribution of each init function's module that is not the project's: what its users have to install."""
     names = {init.partition(":")[0].partition(".")[0] for built in objects for init in built.init}
-    foreign = {name for name in names if not _is_below(getattr(sys.modules.get(name), "__file__", None) or "/", roots)}
+    foreign = {name for name in names if not is_own_file(getattr(sys.modules.get(name), "__file__", None) or "/", roots)}
     if not foreign:
         return {}
     known = importlib.metadata.packages_distributions()
@@ -362,12 +332,9 @@ def _resolve(found: factories.Resolver, specialization: Specialization, target: 
     try:
         return found.resolve(specialization)
     except factories.ResolveError as error:
-        what, fix = error.what, error.fix
-        if isinstance(error.cause, TorchMissingError):
-            what = f"{specialization.attribute} needs torch, which is not installed in the build environment"
-            fix = 'add "torch" to build-system.requires in pyproject.toml'
+        what, fix = _why(error.cause, specialization.attribute, settings) or (error.what, error.fix)
         detail = "" if error.cause is None else _explain(error.cause, settings)
-        where = _place(specialization, target)
+        where = specialization.place(target)
         if specialization.element is not None:
             # What is wrong with a call of the factory is wrong for all that it should return.
             call = ", ".join(f"{name}={value!r}" for name, value in specialization.params or ())
@@ -500,7 +467,7 @@ def _bind(launcher: Any, specialization: Specialization, target: str) -> _Bindin
     """Match declared arguments with the signature."""
     signature = adapter.signature_of(launcher)
     text = f"{specialization.title}({', '.join(signature.parameters)})"
-    binding = _Binding(specialization=specialization, where=_place(specialization, target), text=text)
+    binding = _Binding(specialization=specialization, where=specialization.place(target), text=text)
     _check_declared_names(binding, signature)
     for name, parameter in signature.parameters.items():
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -673,7 +640,7 @@ def _check_llvm_options(options: CompileOptions, where: str) -> None:
 
 def _bind_with_options(resolved: factories.Resolved, specialization: Specialization, job: Job) -> tuple[CompileOptions, _Binding]:
     options = specialization.options.for_target(job.target)
-    _check_llvm_options(options, _place(specialization, job.target))
+    _check_llvm_options(options, specialization.place(job.target))
     return options, _bind(resolved.launcher, specialization, job.target)
 
 
@@ -704,24 +671,13 @@ def _trace(
                 _dump(specialization, lowered, Path(dump_folder), job, settings)
     except _FaultError:
         raise
-    except TorchMissingError as error:
-        raise _FaultError(
-            Fault(
-                where=_place(specialization, job.target),
-                what=f"{specialization.title} needs torch, which is not installed in the build environment",
-                fix='add "torch" to build-system.requires in pyproject.toml',
-                detail=_explain(error, settings),
-            )
-        ) from None
     except BaseException as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
-        raise _FaultError(
-            Fault(
-                where=_place(specialization, job.target),
-                what="FlyDSL could not compile it",
-                fix="see the author's lines below; -C verbose=true shows FlyDSL's frames too",
-                detail="\n".join(filter(None, [_explain(error, settings), output.text()])),
-            )
-        ) from None
+        what, fix = _why(error, specialization.title, settings) or (
+            "FlyDSL could not compile it",
+            "see the author's lines below; -C verbose=true shows FlyDSL's frames too",
+        )
+        detail = "\n".join(filter(None, [_explain(error, settings), output.text()]))
+        raise _FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix, detail=detail)) from None
     if options.debug_lines:
         # Line tables name files as the wheel's users would: no folder of the builder.
         for root in settings.package_roots:
@@ -832,7 +788,7 @@ def _join_group(members: list[_Traced], job: Job) -> tuple[ir.Module, list[_Join
         except host_entry.UnsupportedLaunchError as error:
             raise _FaultError(
                 Fault(
-                    where=_place(one.specialization, job.target),
+                    where=one.specialization.place(job.target),
                     what=str(error),
                     fix="write the launch without it",
                 )
@@ -873,7 +829,8 @@ def _generate(device: ir.Module, members: list[_Traced], job: Job, settings: Wor
             with adapter.llvm_options(options):
                 return device_module.serialize(device, attach=_attach(members, job), toolkit=settings.toolkit.folder), ""
         except Exception as error:  # noqa: BLE001 - whatever stops the code generator is shown
-            message = "\n".join(filter(None, [_explain(error, settings), output.text()]))
+            # LLVM's own words first: the exception says no more than that there was an error.
+            message = "\n".join(filter(None, [output.text(), _explain(error, settings)]))
     # The files that LLVM reads are copies: the author knows them by other names.
     for staged, use in {path: use for one in members for path, use in one.externs.files.items()}.items():
         message = message.replace(staged, use.file)
@@ -919,7 +876,7 @@ def _code_generation_fault(members: list[_Traced], job: Job, settings: WorkerSet
     elif (target := parse_target(job.target, where="")).is_generic:
         what = f"{names}: the generic target {job.target} cannot express it"
         fix = target.instead
-    return Fault(where=_place(members[0].specialization, job.target), what=what, fix=fix, detail=message)
+    return Fault(where=members[0].specialization.place(job.target), what=what, fix=fix, detail=message)
 
 
 def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> SpecializationBuild:

@@ -13,7 +13,7 @@ import sys
 import types
 from typing import NoReturn
 
-__all__ = ["TorchMissingError", "install_torch_stand_in"]
+__all__ = ["TorchMissingError", "install_torch_stand_in", "is_torch_stand_in"]
 
 _DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"),
@@ -46,6 +46,11 @@ class _DType:
 
     def __repr__(self) -> str:
         return f"torch.{self._name}"
+
+
+def is_torch_stand_in() -> bool:
+    """Tell whether `torch` is the stand-in."""
+    return isinstance(sys.modules.get("torch"), _StandIn)
 
 
 def install_torch_stand_in() -> bool:

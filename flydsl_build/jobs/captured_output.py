@@ -1,22 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep what native code writes to standard error, so that it can stand in the message of the fault it belongs to."""
+"""Keep what native code writes to standard error, so that it can stand in the message of the fault it belongs to.
+
+A worker's log is read here by the worker itself and by the process that started it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import stat
 import sys
 import tempfile
 from typing import TYPE_CHECKING
 
+from flydsl_build.errors import excerpt
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CapturedOutput", "captured_stderr"]
+__all__ = ["CapturedOutput", "captured_stderr", "read_log"]
 
-_LIMIT = 20_000
+# Of a longer output, this much is read from the reason that LLVM gives for ending the process, or from the beginning, and at the end.
+_LIMIT = 1 << 20
+_REASON = b"LLVM ERROR: "
+
+
+def read_log(descriptor: int, start: int) -> str:
+    """Return what a file has from a position on; of what no message can show, parts, among them LLVM's reason."""
+    size = os.fstat(descriptor).st_size
+    if size - start <= 2 * _LIMIT:
+        data = os.pread(descriptor, size - start, start)
+    else:
+        with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as log:
+            reason = log.find(_REASON, start)
+            begin = start if reason < 0 else reason
+            end = max(begin + _LIMIT, size - _LIMIT)
+            data = log[begin : begin + _LIMIT] + b"\n... %d bytes ...\n" % (end - begin - _LIMIT) + log[end:size]
+    return data.decode(errors="replace").strip()
 
 
 class CapturedOutput:
@@ -28,12 +50,10 @@ class CapturedOutput:
         self._text: str | None = None
 
     def text(self) -> str:
-        """Return the last part of the output."""
+        """Return the output as a message shows it."""
         if self._text is None:
             sys.stderr.flush()
-            size = os.fstat(self._descriptor).st_size
-            data = os.pread(self._descriptor, _LIMIT, max(self._start, size - _LIMIT))
-            return data.decode(errors="replace").strip()
+            return excerpt(read_log(self._descriptor, self._start))
         return self._text
 
     def close(self) -> None:

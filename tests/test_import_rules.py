@@ -19,7 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"errors"},
     "config": LEAVES,
     "declare": LEAVES | {"config"},
-    "compile": LEAVES | {"config", "declare"},
+    "compile": LEAVES | {"config", "declare", "editable"},
     "bundle": LEAVES | {"config", "declare", "compile"},
     "stubs": LEAVES | {"config", "declare", "compile", "bundle"},
     "backend": LEAVES | {"config", "declare", "compile", "bundle", "stubs", "runtime", "editable"},

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
 from flydsl_build.compile.cache_folder import CacheFolder, Lock, default_folder
-from flydsl_build.compile.dependencies import Fingerprints, digest_of_file, digest_of_record
+from flydsl_build.compile.dependencies import Fingerprints, digest_of_file
 from flydsl_build.compile.environment import worker_environment
 from flydsl_build.compile.remote_cache import RemoteCache, require_fsspec
 from flydsl_build.compile.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
+from flydsl_build.editable.resolution import digest_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -291,7 +292,7 @@ def python_digest(*, project: Path, package_roots: Sequence[str]) -> str:
 def own_digest() -> str:
     """Return a digest over the part of this program that makes results."""
     package = Path(__file__).resolve().parents[1]
-    files = [*package.glob("*.py"), *(file for room in ("config", "declare", "compile") for file in (package / room).glob("*.py"))]
+    files = [*package.glob("*.py"), package / "editable" / "resolution.py", *(file for room in ("config", "declare", "compile") for file in (package / room).glob("*.py"))]
     return _digest([[str(file.relative_to(package)), digest_of_file(file)] for file in sorted(files)])
 
 

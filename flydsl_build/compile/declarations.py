@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.compile.author_code import collapsed, import_reference, relative_to_roots, text_of
 from flydsl_build.compile.cache import python_digest
-from flydsl_build.compile.environment import put_on_path, worker_environment
+from flydsl_build.compile.environment import program, put_on_path, worker_environment
 from flydsl_build.compile.recorder import Recorder
 from flydsl_build.config.keys import quote_key
 from flydsl_build.errors import ConfigError, Fault
@@ -71,12 +71,10 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     known = cache.recall(*key)
     if known is not None:
         return Declarations(**json.loads(known))
-    here = str(Path(__file__).resolve().parents[2])
-    code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.compile.declarations import main; sys.exit(main())"
     request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project)})
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", code],
+            program("flydsl_build.compile.declarations"),
             input=request,
             capture_output=True,
             text=True,

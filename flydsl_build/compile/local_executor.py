@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from flydsl_build.compile.environment import worker_environment
+from flydsl_build.compile.environment import program, worker_environment
 from flydsl_build.compile.executor import Outcome, WorkerBugError
 from flydsl_build.compile.memory import available_memory, peak_memory, resident_memory
 from flydsl_build.errors import CompileError, Fault
@@ -231,11 +231,8 @@ class _Worker:
         # Whoever writes to it appends, and `captured_output` reads from it in the worker.
         fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
         self._log_start = 0
-        # The package may come from a folder that only this process has on its path (backend-path, an import hook).
-        here = str(Path(__file__).resolve().parents[2])
-        code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.compile.worker import main; sys.exit(main())"
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code],
+            program("flydsl_build.compile.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -36,7 +36,6 @@ THIRD_PARTY = {
     "distributed": "compile",
     "flydsl": "compile",
     "fsspec": "compile",
-    "platformdirs": "compile",
     "jinja2": "stubs",
     "setuptools": "backend",
     "rich": "backend",

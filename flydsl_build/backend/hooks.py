@@ -44,7 +44,6 @@ JINJA = "jinja2>=3.1"
 FLYDSL = "flydsl>=0.5,<0.6"
 # flydsl imports it without declaring it.
 NUMPY = "numpy"
-PLATFORMDIRS = "platformdirs>=3"
 ZIGLANG = "ziglang>=0.13"
 DISTRIBUTED = "distributed>=2024.2"
 VARIANTLIB = "variantlib>=0.2,<0.3"
@@ -137,7 +136,7 @@ def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str
 
 def needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
-    own = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
+    own = [JINJA, FLYDSL, NUMPY]
     if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
         own.append(ZIGLANG)
     if settings.cache and settings.remote_cache is not None:

@@ -30,7 +30,6 @@ _NOTE = {
     "torch": "not needed to build: compile processes have a stand-in",
     "ziglang": "brings a linker, which is needed where no other is found",
     "rich": "the live display of progress",
-    "platformdirs": "the user's place for the cache; without it, a cache is kept only where `cache-dir` says",
 }
 _OK, _NOTED, _MISSING = "ok", "--", "!!"
 
@@ -127,10 +126,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _requirements(settings: Settings | None) -> list[str]:
-    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, PLATFORMDIRS, SETUPTOOLS, ZIGLANG, needs_of
+    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, SETUPTOOLS, ZIGLANG, needs_of
 
-    # A build can do without these two: there is a note on each, and on the linker a line of its own.
-    needed = [JINJA, FLYDSL, NUMPY] if settings is None else [one for one in needs_of(settings) if one not in {PLATFORMDIRS, ZIGLANG}]
+    # There is a line of its own on the linker.
+    needed = [JINJA, FLYDSL, NUMPY] if settings is None else [one for one in needs_of(settings) if one != ZIGLANG]
     return [SETUPTOOLS, *needed] if settings is None or settings.has_setuptools_base else needed
 
 

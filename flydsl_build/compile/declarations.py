@@ -14,7 +14,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.compile.author_code import collapsed, import_reference, relative_to_roots, text_of
@@ -26,6 +25,7 @@ from flydsl_build.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from flydsl_build.compile.cache import BuildCache
 

@@ -206,7 +206,7 @@ class Recorder:
 
         def from_name(cls: type[importlib.metadata.Distribution], name: str) -> importlib.metadata.Distribution:
             del cls
-            owner = recorder._owner(sys._getframe(1))
+            owner = recorder._owner(sys._getframe(1))  # noqa: SLF001
             if owner is not None and isinstance(name, str):
                 recorder._of(owner).distributions.add(normalized(name))
             return original(name)
@@ -499,8 +499,8 @@ class Recorder:
             # A name that was only found in the text of a module was not looked for.
             if (name in sys.modules or name in attempted) and not self._is_projects(name if name in sys.modules else top):
                 tops.setdefault(top, []).extend([below] if below else ())
-        for top, below in tops.items():
-            yield import_name(top, self._owners(top), below)
+        for top, submodules in tops.items():
+            yield import_name(top, self._owners(top), submodules)
 
     def _is_projects(self, name: str) -> bool:
         module = sys.modules.get(name)
@@ -516,8 +516,12 @@ class Recorder:
         return sorted({normalized(one) for one in _distributions().get(top, ())})
 
     def _absent(self, parts: Sequence[str]) -> list[str]:
-        """Name the files of the project that would be imported by this name, or before what was, if they were there."""
-        places = [os.path.join(root, *parts) for root in self._roots]
+        """Name the files of the project that would be imported by this name, or before what was, if they were there.
+
+        Likewise in folders that the author's modules have put on the path.
+        """
+        put = [one for one in map(os.path.realpath, sys.path) if one not in self._import_folders and one + os.sep not in self._standard]
+        places = [os.path.join(root, *parts) for root in dict.fromkeys([*self._roots, *put])]
         files = [file for place in places for file in (os.path.join(place, "__init__.py"), f"{place}.py")]
         return [f"file:{self._named(file)}" for file in files if not os.path.exists(file)]
 

@@ -120,8 +120,9 @@ class Resolver:
             if path is None:
                 return None
         for finder in self._finders:
+            places = self.path if path is None and finder is PathFinder else path
             try:
-                spec: ModuleSpec | None = finder.find_spec(name, (path if path is not None or finder is not PathFinder else self.path), None)
+                spec: ModuleSpec | None = finder.find_spec(name, places, None)
             except Exception:  # noqa: BLE001, S112 - a finder may do anything; an import tells of it
                 continue
             # Whoever changes what is run asks the finder of Python, with the path of this process.

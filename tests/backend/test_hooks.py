@@ -12,7 +12,7 @@ import pytest
 from front_end import PACKAGES, build_environment, call_hook, copy_project, manifest, members, run_script, unpack
 
 SETUPTOOLS = "setuptools>=77"
-BUILD = [SETUPTOOLS, "jinja2>=3.1", "flydsl>=0.5,<0.6", "numpy", "platformdirs>=3"]
+BUILD = [SETUPTOOLS, "jinja2>=3.1", "flydsl>=0.5,<0.6", "numpy"]
 REQUIRES = ["get_requires_for_build_wheel", "get_requires_for_build_sdist", "get_requires_for_build_editable"]
 # Before get_requires, an isolated build environment has what build-system.requires names, and nothing else.
 NOTHING_BUT_US = ["setuptools", "jinja2", "flydsl", "torch"]

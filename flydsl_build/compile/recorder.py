@@ -41,6 +41,8 @@ _KNOWN_BY_REQUEST = ("flydsl", "flydsl_build")
 # Taken once: they do not change while a process lives.
 _LASTING = ("dist:", "env:", "import:")
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+# These read what imports and distributions account for: the sources of modules that are loaded, and the metadata of all that is there.
+_INDIFFERENT = ("inspect", "linecache", "importlib.metadata")
 # Files whose frames stand between the reader of a variable and `os.environ`.
 _ENVIRON_FRAMES = ("<frozen os>", "<frozen _collections_abc>", os.__file__, sys.modules["_collections_abc"].__file__, __file__)
 # These want to know whether something is there; whoever asks for the state of a file otherwise wants its size perhaps.
@@ -168,7 +170,7 @@ class Recorder:
             module = statement(name, globals, locals, fromlist, level)
             if importer is not None and fromlist:
                 given = vars(sys.modules.get(origin, module))
-                found = (f"{origin}.{one}" for one in fromlist if f"{origin}.{one}" in sys.modules or one not in given)
+                found = (f"{origin}.{one}" for one in fromlist if f"{origin}.{one}" in sys.modules or one not in {*given, "*"})
                 self._of(importer).imports.update(found)
             return module
 
@@ -325,6 +327,8 @@ class Recorder:
                 return installed if path is None or self._in_import_folder(path) else None
             kind = self._kind_of(frame)
             name: str = frame.f_globals.get("__name__", "")
+            if path is not None and name in _INDIFFERENT:
+                return None
             if kind == "own":
                 return name
             if kind == "request" and look:

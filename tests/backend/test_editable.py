@@ -543,7 +543,17 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
         "dist:pip",
         "dist:plain",
         "dist:bare",
+        "import:numpy@numpy .linalg .no_such_thing",
+        "import:no_such_thing@",
+        "import:site_namespace@ .inner",
+        "file:*/numpy/version.py",
+        "file:*/numpy/none",
+        "list:*/numpy/linalg",
+        "exists:a.txt",
+        "exists:*/numpy",
+        "exists:none",
     ]
+    (tmp_path / "site" / "site_namespace" / "inner").mkdir(parents=True)
     theirs = Fingerprints(str(tmp_path), environ)
     ours = Freshness(str(tmp_path), {}, environ)
     assert {name: ours[name] for name in names} == {name: theirs[name] for name in names}

@@ -26,7 +26,6 @@ REQUIREMENTS = (
     "setuptools>=77",
     "flydsl>=0.5,<0.6",
     "ziglang",
-    "platformdirs>=3",
     "build",
     "mypy",
     "ruff",

@@ -46,7 +46,6 @@ JINJA = "jinja2>=3.1"
 FLYDSL = "flydsl>=0.5,<0.6"
 # flydsl imports it without declaring it.
 NUMPY = "numpy"
-PLATFORMDIRS = "platformdirs>=3"
 ZIGLANG = "ziglang>=0.13"
 DISTRIBUTED = "distributed>=2024.2"
 VARIANTLIB = "variantlib>=0.2,<0.3"
@@ -173,7 +172,7 @@ def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str
 
 def _needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
-    needed = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
+    needed = [JINJA, FLYDSL, NUMPY]
     if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
         needed.append(ZIGLANG)
     return [*needed, *_needs_of_settings(settings)]

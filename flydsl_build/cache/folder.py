@@ -47,16 +47,17 @@ _HOUR = 3600 * 10**9
 
 
 def default_folder() -> Path:
-    """Return the user's cache folder by the convention of the platform.
+    """Return the folder in the user's cache folder (https://specifications.freedesktop.org/basedir-spec/latest/).
+
+    It is worked out here, so that it is the same one whoever asks, with whatever installed.
 
     Raises
     ------
-    ImportError
-        platformdirs is not installed.
+    RuntimeError
+        The user has no home folder.
     """
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("flydsl-build", appauthor=False))
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "flydsl-build"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

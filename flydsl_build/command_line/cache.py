@@ -54,12 +54,12 @@ def _folder(arguments: argparse.Namespace) -> CacheFolder:
         settings = Settings(project_dir=here, cache_dir=here / given if given else None)
     try:
         folder = arguments.cache_dir or settings.cache_dir or default_folder()
-    except ImportError:
+    except RuntimeError:
         raise BuildError(
             Fault(
                 where="cache",
-                what="platformdirs is not installed, so no folder is known",
-                fix="pip install platformdirs, or name it: --cache-dir DIR",
+                what="the user has no home folder, so no folder is known",
+                fix="set HOME or XDG_CACHE_HOME, or name it: --cache-dir DIR",
             )
         ) from None
     try:

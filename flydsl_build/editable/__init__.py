@@ -49,6 +49,9 @@ class Finder:
         Names at the top of what the project installs.
     """
 
+    # What is compiled is the source: `resolution` passes over this finder.
+    serves_stubs = True
+
     def __init__(self, folder: str, top_levels: frozenset[str]) -> None:
         self._folder = folder
         self._top_levels = top_levels

@@ -28,7 +28,7 @@ from flydsl_build.codec import encode
 from flydsl_build.engine.memory import available_memory, peak_memory, resident_memory
 from flydsl_build.errors import CompileError, Fault, excerpt
 from flydsl_build.jobs.captured_output import read_log
-from flydsl_build.jobs.environment import expand_placeholders, worker_environment
+from flydsl_build.jobs.environment import expand_placeholders, program, worker_environment
 from flydsl_build.jobs.executor import Outcome, WorkerBugError
 from flydsl_build.targets.processors import parse_target
 
@@ -229,11 +229,8 @@ class _Worker:
         # Whoever writes to it appends, and `captured_output` reads from it in the worker.
         fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
         self._log_start = 0
-        # The package may come from a folder that only this process has on its path (backend-path, an import hook).
-        here = str(Path(__file__).resolve().parents[2])
-        code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.frontends.worker import main; sys.exit(main())"
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code],
+            program("flydsl_build.frontends.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks the arguments of a call against a table and packs them into the block that the launcher library reads.
 
+#include "dtypes.h"
 #include "flydsl_runtime.h"
 
 #include <inttypes.h>
@@ -9,42 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-  uint32_t dtype;
-  const char *name;
-} dtype_names[] = {
-    {FDR_DTYPE(FDR_DL_FLOAT, 64), "f64"},
-    {FDR_DTYPE(FDR_DL_FLOAT, 32), "f32"},
-    {FDR_DTYPE(FDR_DL_FLOAT, 16), "f16"},
-    {FDR_DTYPE(FDR_DL_BFLOAT, 16), "bf16"},
-    {FDR_DTYPE(FDR_DL_INT, 8), "i8"},
-    {FDR_DTYPE(FDR_DL_INT, 16), "i16"},
-    {FDR_DTYPE(FDR_DL_INT, 32), "i32"},
-    {FDR_DTYPE(FDR_DL_INT, 64), "i64"},
-    {FDR_DTYPE(FDR_DL_UINT, 8), "u8"},
-    {FDR_DTYPE(FDR_DL_UINT, 16), "u16"},
-    {FDR_DTYPE(FDR_DL_UINT, 32), "u32"},
-    {FDR_DTYPE(FDR_DL_UINT, 64), "u64"},
-    {FDR_DTYPE(FDR_DL_BOOL, 8), "bool"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E4M3FN, 8), "f8e4m3fn"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E4M3FNUZ, 8), "f8e4m3fnuz"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E5M2, 8), "f8e5m2"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E5M2FNUZ, 8), "f8e5m2fnuz"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E8M0FNU, 8), "f8e8m0fnu"},
-    {FDR_DTYPE(FDR_DL_FLOAT6_E2M3FN, 6), "f6e2m3fn"},
-    {FDR_DTYPE(FDR_DL_FLOAT6_E3M2FN, 6), "f6e3m2fn"},
-    {FDR_DTYPE(FDR_DL_FLOAT4_E2M1FN, 4), "f4e2m1fn"},
-    {FDR_DTYPE(FDR_DL_COMPLEX, 64), "complex64"},
-    {FDR_DTYPE(FDR_DL_COMPLEX, 128), "complex128"},
-};
-
 const char *fdr_dtype_name(uint32_t dtype) {
-  for (size_t i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++) {
-    if (dtype_names[i].dtype == dtype) {
-      return dtype_names[i].name;
+  for (size_t i = 0; i < sizeof fdr_dtypes / sizeof *fdr_dtypes; i++) {
+    if (fdr_dtypes[i].dtype == dtype) {
+      return fdr_dtypes[i].name;
     }
   }
-  return "an unknown dtype";
+  return dtype == FDR_DTYPE(FDR_DL_COMPLEX, 64)    ? "complex64"
+         : dtype == FDR_DTYPE(FDR_DL_COMPLEX, 128) ? "complex128"
+                                                   : "an unknown dtype";
 }
 
 static uint32_t dtype_of(const struct fdr_dltensor *tensor) { return FDR_DTYPE(tensor->code, tensor->bits); }
@@ -61,14 +35,14 @@ static uintptr_t address_of(const struct fdr_dltensor *tensor) {
 
 static uint32_t lanes_of(const struct fdr_dltensor *tensor) { return tensor->lanes & ~FDR_READ_ONLY; }
 
-// Values below 16 bits of float are also kept as bytes in frameworks without such a dtype.
+// Elements below 8 bits and the floats of 8 are also kept as bytes, in frameworks without such a dtype.
 static bool same_dtype(uint32_t want, const struct fdr_dltensor *tensor) {
   uint32_t have = dtype_of(tensor);
   if (have == want) {
     return lanes_of(tensor) == 1 || tensor->bits < 8;
   }
   bool byte = have == FDR_DTYPE(FDR_DL_UINT, 8) || have == FDR_DTYPE(FDR_DL_INT, 8);
-  return lanes_of(tensor) == 1 && byte && (want >> 8) >= FDR_DL_FLOAT8_E4M3FN;
+  return lanes_of(tensor) == 1 && byte && ((want & 0xff) < 8 || want >> 8 > FDR_DL_BOOL);
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from . import _native
-from .description import TYPE_NAMES, field_of, plain_value, returned_value, same_value
+from .description import field_of, plain_value, returned_value, same_value
 from .driver import ask_driver
+from .dtypes import TYPE_NAMES
 from .enums import Member, same_kind, spelled
 from .errors import UnsupportedTargetError
 

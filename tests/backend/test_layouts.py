@@ -20,6 +20,8 @@ RUNTIME = [
     "code_objects.py",
     "description.py",
     "driver.py",
+    "dtypes.py",
+    "enums.py",
     "errors.py",
     "factory.py",
     "launcher.py",

@@ -233,11 +233,36 @@ static enum fdr_code check_tensor(const struct check *check) {
   return check_pointer(check, address_of(tensor));
 }
 
+static uint32_t type_of(const struct fdr_dltensor *tensor) {
+  return tensor->device_type > 0 && tensor->device_type < 32 ? 1U << tensor->device_type : 0;
+}
+
+// Managed memory is every device's, and what the CUDA array interface names goes by that, since it names no device.
+static bool may_be_pageable(const struct fdr_driver *driver, uint32_t type) {
+  return type & driver->host_types & ~(1U << FDR_DL_CUDA_MANAGED);
+}
+
+enum fdr_code fdr_check_host_memory(const struct fdr_driver *driver, const struct fdr_table *table,
+                                    const struct fdr_value *values, int device) {
+  for (uint32_t i = 0; driver->reads_host && i < table->argument_count; i++) {
+    const struct fdr_dltensor *tensor = values[i].tensor;
+    if (tensor && may_be_pageable(driver, type_of(tensor)) && !is_empty(tensor) &&
+        !driver->reads_host(device, (const void *)address_of(tensor))) {
+      return fdr_fail(FDR_TYPE,
+                      "argument %s is in host memory, which device %d cannot read; move it to the device, or allocate "
+                      "it pinned",
+                      table->arguments[i].label, device);
+    }
+  }
+  return FDR_OK;
+}
+
 enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_table *table,
-                              const struct fdr_value *values, int *device) {
+                              const struct fdr_value *values, int *device, bool *host) {
   int32_t first = -1;
   int32_t known_type = -1, known_id = -1;
   *device = -1;
+  *host = false;
   for (uint32_t i = 0; i < table->argument_count; i++) {
     const struct fdr_argument *argument = &table->arguments[i];
     const struct fdr_dltensor *tensor = values[i].tensor;
@@ -249,8 +274,9 @@ enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_
     }
     known_type = tensor->device_type;
     known_id = tensor->device_id;
-    uint32_t type = tensor->device_type > 0 && tensor->device_type < 32 ? 1U << tensor->device_type : 0;
+    uint32_t type = type_of(tensor);
     if (type & driver->host_types) {
+      *host |= may_be_pageable(driver, type);
       continue;
     }
     if (!(type & driver->device_types)) {

@@ -599,14 +599,12 @@ static enum outcome check_stream(const struct call *call, const struct specializ
 
 static enum outcome find_device(struct call *call, const struct specialization *specialization) {
   const struct fdr_driver *driver = call->driver;
-  if (fdr_find_device(driver, &specialization->table, call->values, &call->device)) {
+  bool host;
+  if (fdr_find_device(driver, &specialization->table, call->values, &call->device, &host)) {
     return raise_last_error(call->self);
   }
-  if (driver->devices == 1) {
-    if (call->device < 0) {
-      call->device = 0;
-    }
-    return DONE;
+  if (driver->devices == 1 && call->device < 0) {
+    call->device = 0;
   }
   if (call->device < 0) {
     int error = driver->current_device(&call->device);
@@ -620,7 +618,11 @@ static enum outcome find_device(struct call *call, const struct specialization *
       return raise_last_error(call->self);
     }
   }
-  return specialization->stream >= 0 && driver->stream_device ? check_stream(call, specialization) : DONE;
+  if (host && fdr_check_host_memory(driver, &specialization->table, call->values, call->device)) {
+    return raise_last_error(call->self);
+  }
+  bool ask = driver->devices > 1 && specialization->stream >= 0 && driver->stream_device;
+  return ask ? check_stream(call, specialization) : DONE;
 }
 
 static inline enum outcome prepare_specialization(struct call *call, const struct specialization *specialization,

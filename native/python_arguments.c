@@ -184,14 +184,12 @@ static int has_attribute(PyTypeObject *type, PyObject *name) {
   return present;
 }
 
-// JAX takes -1 for the handle of a stream, and its own streams are not to be had: without a stream, it waits on the
-// host.
-static int is_jax(PyTypeObject *type) {
-  PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
-  PyObject *package = module && PyUnicode_Check(module) ? PyUnicode_Substring(module, 0, 6) : NULL;
-  int found = package && PyUnicode_CompareWithASCIIString(package, "jaxlib") == 0;
-  Py_XDECREF(package);
-  Py_XDECREF(module);
+static bool comes_from(PyTypeObject *type, const char *module) {
+  PyObject *name = PyObject_GetAttrString((PyObject *)type, "__module__");
+  PyObject *head = name && PyUnicode_Check(name) ? PyUnicode_Substring(name, 0, (Py_ssize_t)strlen(module)) : NULL;
+  bool found = head && PyUnicode_CompareWithASCIIString(head, module) == 0;
+  Py_XDECREF(head);
+  Py_XDECREF(name);
   PyErr_Clear();
   return found;
 }
@@ -210,6 +208,10 @@ static int is_numpy_scalar(PyTypeObject *type) {
 }
 
 static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry *entry) {
+  if (comes_from(type, "torch._subclasses.fake_tensor")) { // it has all protocols, and a null pointer
+    entry->route = ROUTE_FAKE;
+    return 0;
+  }
   if (find_exchange(type, entry) < 0) {
     return -1;
   }
@@ -238,7 +240,9 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
   }
   if (found) {
     entry->route = ROUTE_DLPACK;
-    entry->waits = is_jax(type);
+    // JAX takes -1 for the handle of a stream, and its own streams are not to be had: without a stream, it waits on the
+    // host.
+    entry->waits = comes_from(type, "jaxlib");
     return 0;
   }
   if ((found = has_attribute(type, names.cuda_array_interface)) < 0) {
@@ -739,6 +743,9 @@ int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
     return read_dlpack(object, view, entry.waits);
   case ROUTE_CUDA_ARRAY:
     return read_cuda_array(object, view);
+  case ROUTE_FAKE:
+    PyErr_SetString(PyExc_TypeError, "it is a fake tensor of torch, which has no data");
+    return -1;
   case ROUTE_NONE:
     break;
   }

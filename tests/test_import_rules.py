@@ -19,10 +19,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "flydsl_build"
 ROOMS: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
+    "dtypes": set(),
     "codec": {"errors"},
     "targets": {"errors"},
     "config": {"errors", "codec", "targets"},
-    "declare": {"errors", "codec", "config"},
+    "declare": {"errors", "codec", "dtypes", "config"},
     "jobs": {"errors", "codec", "config", "declare"},
     "llvm_ir": set(),
     # Copied into wheels, and into editable wheels: these know nothing of flydsl_build.
@@ -31,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "cache": {"__init__", "errors", "codec", "config", "jobs", "editable"},
     "toolchain": {"errors", "jobs", "cache"},
     "engine": {"__init__", "errors", "codec", "targets", "jobs", "cache", "toolchain"},
-    "frontends": {"errors", "codec", "targets", "config", "declare", "jobs", "llvm_ir", "editable", "cache"},
+    "frontends": {"errors", "codec", "dtypes", "targets", "config", "declare", "jobs", "llvm_ir", "editable", "cache"},
     "bundle": {"errors", "codec", "targets", "declare", "jobs"},
     "consumers": {"__init__", "errors", "codec", "declare", "jobs", "bundle"},
     "package": {

@@ -12,35 +12,12 @@ from collections.abc import Iterator
 from enum import Enum
 
 from .annotations import Any, Callable
-from .description import TYPE_NAMES, plain_value, spell_argument
+from .description import plain_value, spell_argument
+from .dtypes import FRAMEWORK_NAMES, KEPT_IN_BYTES, TYPE_NAMES
 from .enums import spelled
 
 __all__ = ["Ops"]
 
-# torch's name of a dtype to that of the manifest.
-_DTYPES = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint64": "u64",
-    "uint32": "u32",
-    "uint16": "u16",
-    "uint8": "u8",
-    "bool": "bool",
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2": "f8e5m2",
-    "float8_e5m2fnuz": "f8e5m2fnuz",
-    "float8_e8m0fnu": "f8e8m0fnu",
-    "float4_e2m1fn_x2": "f4e2m1fn",
-}
-# What a call takes for the narrow floats, too.
-_BYTES = ("u8", "i8")
 _HELD = "_flydsl_build_ops"
 
 
@@ -76,7 +53,7 @@ class Ops:
             msg = f"torch.ops.{namespace} has the ops of {held[0]}: those of {module} cannot be defined in one process with them"
             raise ImportError(msg)
         _, self._library, self._defined = held
-        self.dtypes = {getattr(torch, theirs): ours for theirs, ours in _DTYPES.items() if hasattr(torch, theirs)}
+        self.dtypes = {getattr(torch, theirs): ours for theirs, ours in FRAMEWORK_NAMES.items() if hasattr(torch, theirs)}
         self.wrote = torch.autograd.graph.increment_version
         # Without the exchange table (torch before 2.10), torch exports no tensor that requires a gradient.
         self._detaches = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
@@ -273,7 +250,7 @@ class Ops:
                 continue
             dtype, rank = self.dtypes.get(tensor.dtype, str(tensor.dtype)), tensor.dim()
             want = argument["dtype"]
-            narrow = want.startswith(("f8", "f6", "f4")) and dtype in _BYTES
+            narrow = want in KEPT_IN_BYTES and dtype in {"u8", "i8"}
             if dtype != want and not narrow:
                 what = f"the dtype is {dtype}, not {want}"
             elif argument["kind"] == "tensor" and rank != len(argument["shape"]):

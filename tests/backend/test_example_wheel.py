@@ -49,6 +49,7 @@ MEMBERS = [
     "example_pkg/_flydsl/runtime/code_objects.py",
     "example_pkg/_flydsl/runtime/description.py",
     "example_pkg/_flydsl/runtime/driver.py",
+    "example_pkg/_flydsl/runtime/dtypes.py",
     "example_pkg/_flydsl/runtime/enums.py",
     "example_pkg/_flydsl/runtime/errors.py",
     "example_pkg/_flydsl/runtime/factory.py",

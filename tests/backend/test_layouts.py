@@ -21,6 +21,7 @@ RUNTIME = [
     "code_objects.py",
     "description.py",
     "driver.py",
+    "dtypes.py",
     "enums.py",
     "errors.py",
     "factory.py",

@@ -8,7 +8,7 @@ Front ends hand config settings to the back end unchecked, and setuptools passes
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import did_you_mean
 from .keys import keys_of
@@ -32,14 +32,11 @@ RUNTIME_VARIABLES = ("FLYDSL_BUILD_EDITABLE_REBUILD", "FLYDSL_BUILD_LOAD")
 """Variables of the same prefix that installed packages read when they load, and the build does not."""
 
 
-class Override:
+class Override(NamedTuple):
     """A value from outside the table, with its place."""
 
-    __slots__ = ("value", "where")
-
-    def __init__(self, value: Any, where: str) -> None:
-        self.value = value
-        self.where = where
+    value: Any
+    where: str
 
 
 def read_overrides(
@@ -65,8 +62,9 @@ def read_overrides(
 
     for variable, name in by_env.items():
         text = environ.get(variable, "")
-        if text.strip():
-            _take(found, name, keys[name].type, [text], variable, faults)
+        override = _override(keys[name].type, [text], variable, faults) if text.strip() else None
+        if override is not None:
+            found[name] = override
     _find_misspelt(environ, list(by_env), faults)
 
     given: dict[str, str] = {}
@@ -85,8 +83,9 @@ def read_overrides(
             continue
         given[name] = where
         texts = _texts(value, where, faults)
-        if texts is not None:
-            _take(found, name, keys[name].type, texts, where, faults)
+        override = None if texts is None else _override(keys[name].type, texts, where, faults)
+        if override is not None:
+            found[name] = override
     return found
 
 
@@ -121,21 +120,20 @@ def _texts(value: object, where: str, faults: FaultCollector) -> list[str] | Non
     return texts
 
 
-def _take(found: dict[str, Override], name: str, toml_type: TomlType, texts: list[str], where: str, faults: FaultCollector) -> None:  # noqa: PLR0913, PLR0917 - each is a part of one setting
-    """Read the text for one field, or record why it cannot be read."""
+def _override(toml_type: TomlType, texts: list[str], where: str, faults: FaultCollector) -> Override | None:
+    """Read the text for one setting, or record why it cannot be read."""
     if toml_type.parse_list is not None:
-        found[name] = Override(toml_type.parse_list(texts, where, faults), where)
-        return
+        return Override(toml_type.parse_list(texts, where, faults), where)
     assert toml_type.parse is not None
     if len(set(texts)) > 1:
         values = "" if toml_type.secret else ": " + ", ".join(f'"{text}"' for text in texts)
         faults.add(where, f"given {len(texts)} times with different values{values}", "give it once")
-        return
+        return None
     value = toml_type.parse(texts[0].strip())
     if value is None:
         faults.add(where, toml_type.secret or f'found "{texts[0]}"', f"write {toml_type.words}")
-    else:
-        found[name] = Override(value, where)
+        return None
+    return Override(value, where)
 
 
 def _find_misspelt(environ: Mapping[str, str], variables: list[str], faults: FaultCollector) -> None:

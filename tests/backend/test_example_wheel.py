@@ -286,8 +286,8 @@ print(json.dumps(answer))
 def test_import_without_hip(example_python: Path) -> None:
     answer = run_script(CALL_WITHOUT_DEVICE, python=example_python)
     assert answer["loaded"] is answer["supported"] is False
-    assert "there is no HIP device: no usable libamdhip64 was found" in answer["first"]
-    assert "/no/such/hip.so" in answer["first"]
+    why = "FLYDSL_BUILD_HIP_LIBRARY is set to '/no/such/hip.so', which does not exist; tried:"
+    assert f"there is no HIP device: {why}" in answer["first"]
     assert answer["second"] == answer["first"]
     assert not FORBIDDEN & set(answer["imported"])
 

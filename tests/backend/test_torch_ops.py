@@ -650,6 +650,16 @@ def test_refused_calls(answer: Any) -> None:
     assert refusals["constexpr"][1].endswith('"op_kernels.forms:fill"] constexpr = { tile = [..., [3, 3]] }')
 
 
+def test_host_memory(ops_site: Path, hip_library: Path) -> None:
+    """On a device that reads no pageable memory, an op refuses it as the launcher does."""
+    script = (
+        'import os\nos.environ["FAKE_HIP_PAGEABLE"] = "0"\nprint(json.dumps([*refused(forms.add, a, b, c), len(hip.events("launch"))]))'
+    )
+    kind, text, launches = run_ops(script, ops_site, hip_library)
+    assert (kind, launches) == ("TypeError", 0)
+    assert text == "add(): argument A is in host memory, which device 0 cannot read; move it to the device, or allocate it pinned"
+
+
 def test_pickled_by_reference(answer: Any) -> None:
     assert answer["pickled"]
 

@@ -203,7 +203,8 @@ FAULTS = {
             (
                 "configuration failed: 3 faults:\n"
                 '  1. tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".constexpr.tile[1].a: found a PosixPath\n'
-                "    -> yield what TOML has: strings, numbers, booleans, lists and tables; numpy's values have `item()` and `tolist()`\n"
+                "    -> yield what TOML has: strings, numbers, booleans, lists and tables, and members of enums that a module defines; numpy's values "
+                "have `item()` and `tolist()`\n"
                 '  2. tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".options.3: found a set\n'
             ),
             f"  3. tiny_kernels.declarations:kernels[1]{'.a' * 51}: lists and tables are nested more than 50 deep\n",

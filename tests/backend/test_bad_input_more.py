@@ -14,7 +14,7 @@ import pytest
 from test_bad_input import KEY, NEGATE, PYPROJECT, message, project
 
 from flydsl_build.errors import BuildError
-from flydsl_build.package import pipeline
+from flydsl_build.package import installation, pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,7 +232,7 @@ def test_stages_are_to_go_where_they_cannot(build: Callable[..., Build]) -> None
 
 def test_a_full_disk_is_named() -> None:
     copying = OSError(errno.ENOSPC, "No space left on device", "source.py", None, "build/copy.py")
-    assert str(pipeline.unwritable(copying, Path("build"))) == (
+    assert str(installation.unwritable(copying, Path("build"))) == (
         "build/copy.py: cannot be written (No space left on device)\n    -> make the build folder writable, or free space on its disk"
     )
     with pytest.raises(BuildError) as caught, pipeline._room_in("/tmp/x"):

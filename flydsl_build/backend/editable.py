@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.config.settings import read_settings
-from flydsl_build.editable.freshness import Freshness, with_ops
+from flydsl_build.consumers import served_modules, wanted_consumers
+from flydsl_build.editable.freshness import Freshness
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
 from flydsl_build.errors import BuildError, Fault, ToolchainError
 from flydsl_build.package.own_runtime import runtime_files
@@ -67,7 +68,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "folder": str(Path(project, "build", "flydsl-editable", hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):
-        facts["declared"] = with_ops(_compile(settings, facts, only=None).declared, torch_ops=settings.torch_ops)
+        facts["declared"] = served_modules(_compile(settings, facts, only=None).declared, settings)
     sys.stdout.write(f"flydsl-build: editable install: kernels are in {facts['folder']}, and compiled again when their sources change\n")
     package = f"_editable_flydsl_{escaped(name)}"
     source = Path(flydsl_build.__file__).parent / "editable"
@@ -125,7 +126,7 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
             top_levels=frozenset(facts["top_levels"]),
         )
         built = build_kernels(settings, project, only=only)
-        declared = with_ops(built.declared, torch_ops=settings.torch_ops)
+        declared = served_modules(built.declared, settings)
         modules = {name: one for name, one in state["modules"].items() if name in declared}
         runtimes = state["runtimes"]
         for one in built.modules:
@@ -142,9 +143,10 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
                 "package": placement.stem == "__init__",
                 "dependencies": dependencies,
             }
-            if settings.torch_ops:
-                ops = {"file": str(placement.torch_source), "source": None, "package": False}
-                modules[f"{placement.module}_torch"] = modules[placement.module] | ops
+            for consumer in wanted_consumers(settings):
+                if consumer.suffix:
+                    beside = {"file": str(placement.beside(consumer.suffix)), "source": None, "package": False}
+                    modules[f"{placement.module}{consumer.suffix}"] = modules[placement.module] | beside
             runtimes[".".join(placement.anchor.parts)] = generation.name
         state = {
             "schema": SCHEMA,

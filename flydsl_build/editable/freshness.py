@@ -17,12 +17,12 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from .resolution import Resolver, digest_of_distribution, start_path
 
-__all__ = ["Freshness", "declared_modules", "with_ops"]
+__all__ = ["Freshness", "declared_modules"]
 
 # A file that was written this short a time ago may be written again without a change of its times (in nanoseconds).
 _RACY = 2 * 10**9
@@ -31,13 +31,8 @@ _RACY = 2 * 10**9
 def declared_modules(project: str) -> list[str]:
     """Return the modules that pyproject.toml declares kernels of, and their modules of ops; none if it cannot be read."""
     table = _table(project) or {}
-    names = {key.partition(":")[0] for key in _kernels(table)}
-    return with_ops(sorted(names), torch_ops=table.get("torch-ops") is True)
-
-
-def with_ops(modules: Sequence[str], *, torch_ops: bool) -> list[str]:
-    """Return modules and, where they are made, the modules with their launchers as ops of torch."""
-    return [*modules, *(f"{module}_torch" for module in modules if torch_ops)]
+    modules = sorted({key.partition(":")[0] for key in _kernels(table)})
+    return [*modules, *(f"{module}_torch" for module in modules if table.get("torch-ops") is True)]
 
 
 def _table(project: str) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import hashlib
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from flydsl_build import __version__
 from flydsl_build.bundle.manifest import (
@@ -22,6 +22,7 @@ from flydsl_build.bundle.manifest import (
     Unit,
     manifest_kernels,
 )
+from flydsl_build.consumers.base import DeclaredModule
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError, excerpt
 from flydsl_build.package.launchers import launcher_entries, value_classes, value_enums
 from flydsl_build.package.source_files import license_files
@@ -32,11 +33,11 @@ from flydsl_build.targets.processors import parse_target
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from flydsl_build.bundle.placement import Placement
     from flydsl_build.cache.build_cache import BuildCache
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
     from flydsl_build.jobs.job import CodeObjectBuild, JobResult, Linker
-    from flydsl_build.package.placement import Placement
     from flydsl_build.package.project import Project
     from flydsl_build.package.summary import KernelRow
     from flydsl_build.targets.code_object import AmdgpuCodeObject
@@ -54,8 +55,8 @@ class AssembledModule:
         Has the bundles, the launcher library and the manifest, and nothing else.
     code_objects
         Its code objects as they were checked, by SHA-256 digest.
-    stub_arguments
-        What `render_stub` needs beside the manifest.
+    declared
+        What the consumers are given.
     unexported
         Public names of the source that the stub does not have.
     generated
@@ -70,7 +71,7 @@ class AssembledModule:
     manifest: Manifest
     folder: Path
     code_objects: Mapping[str, AmdgpuCodeObject]
-    stub_arguments: dict[str, Any]
+    declared: DeclaredModule
     unexported: tuple[str, ...]
     generated: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -153,13 +154,13 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         manifest=manifest,
         folder=output,
         code_objects=code_objects,
-        stub_arguments={
-            "manifest_sha256": hashlib.sha256(text).hexdigest(),
-            "manifest_file": placement.manifest_from_stub,
-            "runtime_package": placement.runtime_package,
-            "module_doc": first.doc,
-            "public_names": list(first.public_names),
-        },
+        declared=DeclaredModule(
+            manifest=manifest,
+            manifest_sha256=hashlib.sha256(text).hexdigest(),
+            placement=placement,
+            doc=first.doc,
+            public_names=first.public_names,
+        ),
         unexported=tuple(name for name in first.public_names if name not in exported),
     )
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from flydsl_build.cache.build_cache import open_cache, toolchain_digest
 from flydsl_build.config.settings import extend_with_declarations
+from flydsl_build.consumers import served_modules, wanted_consumers
 from flydsl_build.declare.expand import expand
 from flydsl_build.engine.local import LocalExecutor
 from flydsl_build.engine.scheduler import run_jobs
@@ -36,6 +37,7 @@ from flydsl_build.toolchain.discovery import make_toolkit, safe_temporary_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from flydsl_build.bundle.placement import Placement
     from flydsl_build.cache.build_cache import BuildCache
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from flydsl_build.jobs.job import Linker
     from flydsl_build.jobs.results import StoredResult
     from flydsl_build.package.assemble import AssembledModule
-    from flydsl_build.package.placement import Placement
     from flydsl_build.package.project import Project
 
 __all__ = ["BuiltKernels", "BuiltModule", "build_kernels"]
@@ -104,13 +105,14 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     specializations = expand(settings)
     every = tuple(dict.fromkeys(one.module for one in specializations))
     if only is not None:
-        named = {only, only.removesuffix("_torch")} if settings.torch_ops else {only}
-        specializations = tuple(one for one in specializations if one.module in named)
+        specializations = tuple(one for one in specializations if only in served_modules([one.module], settings))
         if not specializations:
             return BuiltKernels(files=(), modules=(), declared=every)
     placements = _placements(specializations, project)
-    if settings.torch_ops:
-        _check_torch_modules(placements, project)
+    faults = FaultCollector()
+    for consumer in wanted_consumers(settings):
+        faults.extend(consumer.check(placements, lambda place: any((folder / place).exists() for folder in project.sources)))
+    faults.raise_if_any(BuildError)
     with safe_temporary_folder() as temporary, _room_in(temporary):
         folder = Path(temporary)
         toolkit, linker = make_toolkit(_made(folder / "toolkit"), lld=settings.lld, rocm_path=settings.rocm_path, cache=cache)
@@ -321,23 +323,6 @@ def _placements(specializations: Sequence[Specialization], project: Project) -> 
             placements[one.module] = placement
     faults.raise_if_any(BuildError)
     return placements
-
-
-def _check_torch_modules(placements: dict[str, Placement], project: Project) -> None:
-    """Refuse modules of ops that take the place of a module of the author, and two that would share a namespace."""
-    faults = FaultCollector()
-    namespaces: dict[str, str] = {}
-    for module, placement in placements.items():
-        source = placement.torch_source
-        for place in (source, source.with_suffix("")):
-            if any((folder / place).exists() for folder in project.sources):
-                what = f"the project has a module of this name, which is where torch-ops puts the ops of {module}"
-                faults.add(str(place), what, "rename it")
-        other = namespaces.setdefault(placement.torch_namespace, module)
-        if other != module:
-            what = f"its ops would be in torch.ops.{placement.torch_namespace}, as those of {other}"
-            faults.add(f"module {module}", what, "rename one of the modules")
-    faults.raise_if_any(BuildError)
 
 
 def _check_references(results: Sequence[StoredResult], settings: Settings, declared: Sequence[str], project: Project) -> None:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_stub_rendering import TENSOR, launcher, module, parameter, render, specialization
 
 from flydsl_build.bundle.manifest import Returns
-from flydsl_build.consumers import StubError
+from flydsl_build.consumers.templates import StubError
 from flydsl_build.declare.argument_types import PointerType, ScalarType
 
 if TYPE_CHECKING:

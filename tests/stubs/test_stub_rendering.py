@@ -28,7 +28,8 @@ from flydsl_build.bundle.manifest import (
     SpecializationEntry,
     Unit,
 )
-from flydsl_build.consumers import StubError, render_stub
+from flydsl_build.consumers.python_stub.render import render_stub
+from flydsl_build.consumers.templates import StubError
 from flydsl_build.declare.argument_types import Dim, PointerType, ScalarType, StreamType, StructType, TensorType
 from flydsl_build.jobs.launcher import Parameter, Slot
 

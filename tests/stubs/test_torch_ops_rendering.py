@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_stub_rendering import GOLDEN, TENSOR, elementwise, launcher, module, parameter, specialization
 
 from flydsl_build.bundle.manifest import Returns
-from flydsl_build.consumers import StubError, render_torch_ops
+from flydsl_build.consumers.templates import StubError
+from flydsl_build.consumers.torch.render import render_torch_ops
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType
 
 if TYPE_CHECKING:

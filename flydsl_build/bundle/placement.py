@@ -54,16 +54,10 @@ class Placement:
         """Dotted name of the private run time."""
         return ".".join((*self.anchor.parts, "runtime"))
 
-    @property
-    def torch_source(self) -> PurePosixPath:
-        """The generated module with the launchers as ops of torch: beside the module or package, `<name>_torch`."""
+    def beside(self, suffix: str) -> PurePosixPath:
+        """Return the source of a generated module beside the declared module or package, which has its name and a suffix."""
         *parents, name = self.module.split(".")
-        return PurePosixPath(*parents, f"{name}_torch.py")
-
-    @property
-    def torch_namespace(self) -> str:
-        """Where these ops are, below `torch.ops`; only ASCII names can be there."""
-        return "".join(one if one.isalnum() and one.isascii() else "_" for one in self.module)
+        return PurePosixPath(*parents, f"{name}{suffix}.py")
 
     @property
     def manifest_from_stub(self) -> str:

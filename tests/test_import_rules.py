@@ -38,7 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "package": {
         "__init__", "errors", "codec", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers"
     },
-    "backend": {"__init__", "errors", "config", "declare", "jobs", "cache", "toolchain", "engine", "package", "editable"},
+    "backend": {"__init__", "errors", "config", "declare", "jobs", "cache", "toolchain", "engine", "consumers", "package", "editable"},
     "command_line": {
         "__init__", "errors", "targets", "config", "declare", "jobs", "cache", "toolchain", "bundle", "consumers", "package", "backend"
     },

@@ -13,12 +13,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from importlib.machinery import ModuleSpec
-    from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from importlib.machinery import ModuleSpec
+from typing import Any
 
 __all__ = ["Resolver", "digest_of_distribution", "digest_of_record", "import_name", "normalized", "start_path"]
 

@@ -452,7 +452,7 @@ def test_launch(recorded: dict[str, Any], name: str) -> None:
     args = [pack("<Q", call["addresses"][one]) if isinstance(one, str) else one for one in case.args]
     assert call["result"] is None
     # The one event of the call: nothing is loaded, copied or initialized again.
-    assert call["events"] == [
+    assert [event for event in call["events"] if event["event"] != "device_attribute"] == [
         {
             "event": "launch",
             "kernel": case.kernel,
@@ -465,6 +465,11 @@ def test_launch(recorded: dict[str, Any], name: str) -> None:
             "args": [one.hex() for one in args],
         }
     ]
+
+
+def test_a_device_is_asked_once_whether_it_reads_host_memory(recorded: dict[str, Any]) -> None:
+    asked = [event for call in recorded["calls"].values() for event in call["events"] if event["event"] == "device_attribute"]
+    assert len(asked) == 1
 
 
 def test_empty_grid_launches_nothing(recorded: dict[str, Any]) -> None:
@@ -559,7 +564,7 @@ print(json.dumps([mapped, loaded, before, [event["event"] for event in hip.event
     assert loaded == [False, True]
     assert before == []
     # Only the module that is called is loaded, and its init function comes before the launch.
-    assert after == ["init", "load", "copy", "launch"]
+    assert after == ["init", "device_attribute", "load", "copy", "launch"]
 
 
 def test_two_devices_of_different_targets(example_python: Path, hip_library: Path) -> None:
@@ -583,8 +588,10 @@ print(json.dumps([[[event["event"], event.get("device"), event.get("target")] fo
         ["load", 0, "gfx942"],
         ["copy", None, None],
         ["set_device", 0, None],
+        ["device_attribute", 0, None],
         ["launch", 0, None],
         ["set_device", 1, None],
+        ["device_attribute", 1, None],
         ["load", 1, "gfx1201"],
         ["copy", None, None],
         ["launch", 1, None],

@@ -8,7 +8,7 @@ import email
 import pytest
 
 from flydsl_build.config.names import normalized
-from flydsl_build.editable.freshness import _normalized
+from flydsl_build.editable.resolution import normalized as normalized_alone
 from flydsl_build.errors import ConfigError
 from flydsl_build.package.wheel_forms import WheelForm
 from flydsl_build.package.wheel_metadata import Headers, escaped
@@ -67,7 +67,7 @@ def test_names() -> None:
     assert (normalized("A.-_B"), escaped("A.-_B")) == ("a-b", "a_b")
     # What is copied into environments stands alone and has a copy.
     for name in ("A.-_B", "x__y", "Ünï.Cöde", "a-b", "-"):
-        assert _normalized(name) == normalized(name)
+        assert normalized_alone(name) == normalized(name)
 
 
 def changed(form: WheelForm) -> list[tuple[str, str]]:

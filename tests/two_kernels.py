@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A complete package, made of the ELF files in `data`."""
+"""Fixtures of a complete package of two kernels, made of the ELF files in `targets/data`; the rooms that use it import them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
     from flydsl_build.targets.offload_bundle import OffloadBundle
 
-DATA = Path(__file__).parent / "data"
+__all__ = ["DATA", "bundle", "data", "manifest", "package"]
+
+DATA = Path(__file__).parent / "targets" / "data"
 TARGETS = ("gfx942", "gfx1100")
 
 

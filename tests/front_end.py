@@ -33,7 +33,7 @@ __all__ = [
     "unpack",
 ]
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parent
 PACKAGES = TESTS / "packages"
 
 # What a hook does besides answering, seen from inside its process.

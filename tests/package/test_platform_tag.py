@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from two_kernels import DATA
 
 import flydsl_build
 from flydsl_build.errors import VerifyError
 from flydsl_build.package.platform_tag import _glibc_minor, platform_tag, wheel_tag
 from flydsl_build.targets.elf import read_elf
 
-DATA = Path(__file__).parent / "data"
 HOST = DATA / "needs_glibc.x86_64.elf"
 BARE = DATA / "two_entries.x86_64.elf"
 CODE_OBJECT = DATA / "two_kernels.gfx942.elf"

@@ -19,7 +19,8 @@ from flydsl_build.jobs.job import BitcodeUse
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-DATA = Path(__file__).parent / "data"
+TESTS = Path(__file__).parents[1]
+DATA = TESTS / "llvm_ir" / "data"
 WHERE = 'tool.flydsl-build.externs."f"'
 IR_WANTED = "give LLVM bitcode or textual LLVM IR: clang -x hip --cuda-device-only -emit-llvm -fgpu-rdc"
 FITTING_TYPES = (
@@ -160,7 +161,7 @@ def test_without_permission(project: Project) -> None:
 NOT_IR = {
     "empty": (b"", "is empty"),
     "ELF": (
-        (Path(__file__).parents[1] / "bundle" / "data" / "two_kernels.gfx942.elf").read_bytes(),
+        (TESTS / "targets" / "data" / "two_kernels.gfx942.elf").read_bytes(),
         "is not LLVM IR: it is an AMDGPU code object (ELF), already compiled; give clang -emit-llvm to get bitcode",
     ),
     "text": (b"Hello, world.\n", "is text, but not LLVM IR: line 1: top-level entity expected"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import fake_hip
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, run_script, unpack
+from building import PACKAGES, call_hook, copy_project, run_script, unpack
 
 from flydsl_build.targets.elf import read_elf
 from flydsl_build.targets.offload_bundle import read_bundle

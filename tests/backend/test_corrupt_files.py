@@ -9,7 +9,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, members, run_script
+from building import PACKAGES, members, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_end import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
+from building import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
 
 from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.editable.freshness import Freshness

@@ -22,7 +22,7 @@ from struct import pack
 from typing import Any
 
 import pytest
-from front_end import manifest, members, run_script
+from building import manifest, members, run_script
 
 TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
 DEVICES = {"gfx942": "gfx942:sramecc+:xnack-", "gfx950": "gfx950:sramecc+:xnack-", "gfx1100": "gfx1100", "gfx1201": "gfx1201"}

@@ -11,7 +11,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, TESTS, call_hook, copy_project, run_script, unpack
+from building import PACKAGES, TESTS, call_hook, copy_project, run_script, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from front_end import (
+from building import (
     PACKAGES,
     WITHOUT_ROOTS_RIGHTS,
     build_environment,

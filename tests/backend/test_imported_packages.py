@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from front_end import PACKAGES, TESTS, call_hook, copy_project, members, unpack
+from building import PACKAGES, TESTS, call_hook, copy_project, members, unpack
 from test_editable import install
 
 if TYPE_CHECKING:

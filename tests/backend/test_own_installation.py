@@ -11,7 +11,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from front_end import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
+from building import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
 
 import flydsl_build
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import fake_hip
 import pytest
+from building import PACKAGES, call_hook, copy_project, run_script, unpack
 from elf_oracle import check_code_object
-from front_end import PACKAGES, call_hook, copy_project, run_script, unpack
 
 from flydsl_build.targets.offload_bundle import read_bundle
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
+from building import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from building import PACKAGES, call_hook, copy_project, members
 from calling import Built, run_command
-from front_end import PACKAGES, call_hook, copy_project, members
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from building import PACKAGES
 from environment import ROOT
-from front_end import PACKAGES
 
 from flydsl_build.config.schema import SCHEMA_FILE, json_schema, schema_text, tool_schema
 

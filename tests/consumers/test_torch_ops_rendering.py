@@ -4,15 +4,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from test_stub_rendering import GOLDEN, TENSOR, elementwise, launcher, module, parameter, specialization
 
 from flydsl_build.bundle.manifest import Returns

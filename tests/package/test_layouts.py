@@ -9,7 +9,7 @@ from struct import pack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
+from building import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, members
+from building import PACKAGES, call_hook, copy_project, members
 
 if TYPE_CHECKING:
     from pathlib import Path

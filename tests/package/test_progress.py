@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import members
+from building import members
 
 from flydsl_build.bundle.manifest import Manifest
 from flydsl_build.jobs.job import Job

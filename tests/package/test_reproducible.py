@@ -11,7 +11,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
-from front_end import PACKAGES, TESTS, call_hook, copy_project, members
+from building import PACKAGES, TESTS, call_hook, copy_project, members
 
 if TYPE_CHECKING:
     from pathlib import Path

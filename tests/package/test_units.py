@@ -7,7 +7,7 @@ import json
 import zipfile
 from typing import TYPE_CHECKING
 
-from front_end import PACKAGES, call_hook, copy_project
+from building import PACKAGES, call_hook, copy_project
 
 from flydsl_build.jobs.job import CodeObjectBuild, JobResult
 from flydsl_build.package.assemble import _with_one_init_a_unit

@@ -14,8 +14,8 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from building import PACKAGES, build_environment, call_hook, copy_project, members, run_script
 from environment import make_venv
-from front_end import PACKAGES, build_environment, call_hook, copy_project, members, run_script
 
 if TYPE_CHECKING:
     from pathlib import Path

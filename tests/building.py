@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ends of a wheel: a front end as small as it can be, and a process that uses what was installed."""
+"""The two ends of a wheel: the one way in which tests build, without torch in sight, and a process that uses what was installed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "NO_TORCH",
     "PACKAGES",
     "TESTS",
     "WITHOUT_ROOTS_RIGHTS",
@@ -26,6 +27,7 @@ __all__ = [
     "build_environment",
     "call_hook",
     "copy_project",
+    "hide_torch",
     "manifest",
     "members",
     "read_only",
@@ -56,7 +58,7 @@ _RIGHTS = "-dac_override,-dac_read_search"
 WITHOUT_ROOTS_RIGHTS = ["setpriv", f"--bounding-set={_RIGHTS}", f"--inh-caps={_RIGHTS}"] if os.geteuid() == 0 else []
 
 # An isolated build has no torch, and a worker that imports torch needs seconds.
-_NO_TORCH = """
+NO_TORCH = """
 import importlib.util
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *package: None if name == "torch" else find_spec(name, *package)
@@ -82,6 +84,15 @@ class Answer:
     imported: set[str]
 
 
+def hide_torch(folder: Path) -> Path:
+    """Keep torch out of sight of every Python that has a folder on its path; return the folder, whose own sitecustomize stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    site = folder / "sitecustomize.py"
+    given = site.read_text(encoding="utf-8") if site.is_file() else ""
+    site.write_text(given.replace(NO_TORCH, "") + NO_TORCH, encoding="utf-8")
+    return folder
+
+
 def build_environment(hide_torch_by: Path | None) -> dict[str, str]:
     """Return the environment without SOURCE_DATE_EPOCH and all settings of ours, for a build without a cache.
 
@@ -93,8 +104,7 @@ def build_environment(hide_torch_by: Path | None) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("FLYDSL_", "SOURCE_DATE_EPOCH"))}
     environ["FLYDSL_BUILD_CACHE"] = "false"
     if hide_torch_by is not None:
-        (hide_torch_by / "sitecustomize.py").write_text(_NO_TORCH, encoding="utf-8")
-        environ["PYTHONPATH"] = str(hide_torch_by)
+        environ["PYTHONPATH"] = str(hide_torch(hide_torch_by))
     return environ
 
 
@@ -106,6 +116,7 @@ def call_hook(
     umask: int = 0o022,
     hidden: Sequence[str] = (),
     torch: bool = False,
+    python_path: Path | None = None,
     prefix: Sequence[str] = (),
     ok: bool = True,
 ) -> Answer:
@@ -119,6 +130,8 @@ def call_hook(
         Modules that cannot be imported.
     torch
         Let compile processes see torch, if it is installed.
+    python_path
+        A folder on the path of all processes; one of the call's own if None.
     prefix
         A command that runs the command after it.
     ok
@@ -127,7 +140,7 @@ def call_hook(
     with tempfile.TemporaryDirectory() as temporary:
         answer = Path(temporary, "answer.json")
         request = {"hook": hook, "arguments": list(map(_plain, arguments)), "umask": umask, "hidden": list(hidden), "answer": str(answer)}
-        environ = {**build_environment(None if torch else Path(temporary)), **(env or {})}
+        environ = {**build_environment(None if torch else python_path or Path(temporary)), **(env or {})}
         command = [*prefix, sys.executable, "-c", _HOOK, json.dumps(request)]
         done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300)
         output = done.stdout + done.stderr

@@ -18,15 +18,35 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 import fake_hip
 from building import PACKAGES, call_hook, copy_project, unpack
+from costs import COSTS, costs_of, forbid_builds
 from environment import build_own_wheel, make_venv, pip_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out the tests that cost something, and let the others start no build")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for cost, meaning in COSTS.items():
+        config.addinivalue_line("markers", f"{cost}: {meaning}")
+    if config.getoption("--fast"):
+        forbid_builds()
     # What a shell runs in the background ignores this signal, and would hand that on to the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = [one.func for found in item._fixtureinfo.name2fixturedefs.values() for one in found]
+        for cost in costs_of([item.function, *fixtures]):
+            item.add_marker(cost)
+    if config.getoption("--fast"):
+        cheap = [item for item in items if not any(map(item.get_closest_marker, COSTS))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in cheap])
+        items[:] = cheap
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,14 @@ def pip_install(python: Path, *arguments: str) -> None:
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
 
-def build_own_wheel(python: Path, folder: Path) -> Path:
-    """Build the wheel of flydsl-build into `folder` in an isolated build; return its path. An unchanged tree is built once."""
+def build_own_wheel(python: Path, folder: Path, *, isolated: bool = True) -> Path:
+    """Build the wheel of flydsl-build into `folder`; return its path. An unchanged tree is built once.
+
+    Parameters
+    ----------
+    isolated
+        Get what the build needs from the package index; else the interpreter has it.
+    """
     digest = hashlib.sha256(sys.version.encode())
     for name in _OWN_SOURCES:
         path = ROOT / name
@@ -46,7 +52,19 @@ def build_own_wheel(python: Path, folder: Path) -> Path:
     for old in wheels:
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True)
-    command = [str(python), "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    options = [] if isolated else ["--no-build-isolation"]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "wheel",
+        "--disable-pip-version-check",
+        "--no-deps",
+        *options,
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PIP_NO_INPUT": "1"})
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)

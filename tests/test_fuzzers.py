@@ -9,6 +9,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.fuzz
+
 # Those of the run time run with sanitizers: runtime/test_sanitizers.py.
 FUZZERS = sorted(path for path in Path(__file__).parent.glob("*/fuzz_*.py") if path.parent.name != "runtime")
 

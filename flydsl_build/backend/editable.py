@@ -40,7 +40,7 @@ __all__ = ["add_kernels", "main"]
 
 # What compiling depends on beside what the compile processes tell.
 _PROGRAMS = ("dist:flydsl", "dist:flydsl-build")
-# The pool sets these.
+# The scheduler sets these.
 _CONSTANT = ("env:FLYDSL_BUILD_EDITABLE", "env:PYTHONDONTWRITEBYTECODE", "env:PYTHONHASHSEED")
 # Concern one build alone.
 _PASSING = ("dump-ir", "editable", "verbose")

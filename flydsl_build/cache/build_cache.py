@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
-from flydsl_build.cache.dependencies import Fingerprints, digest_of_file
+from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.cache.folder import CacheFolder, Lock, default_folder
 from flydsl_build.cache.remote import RemoteCache, require_fsspec
 from flydsl_build.codec import encode
-from flydsl_build.editable.resolution import digest_of_record
+from flydsl_build.editable.resolution import digest_of_file, digest_of_record
 from flydsl_build.jobs.environment import worker_environment
 from flydsl_build.jobs.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
 

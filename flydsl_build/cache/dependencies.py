@@ -20,44 +20,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import sys
 from typing import TYPE_CHECKING
 
-from flydsl_build.editable.resolution import Resolver, digest_of_distribution, start_path
+from flydsl_build.editable.resolution import (
+    Resolver,
+    digest_of_distribution,
+    digest_of_file,
+    digest_of_folder,
+    presence,
+    start_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-__all__ = ["Fingerprints", "digest_of_file", "presence"]
-
-
-def digest_of_file(path: str | Path) -> str | None:
-    """Return the SHA-256 of a file; None if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
-def presence(path: str) -> str | None:
-    """Return what is at a path, in a word; None if nothing is, or nobody may know."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return "link" if os.path.islink(path) else None
-    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
-
-
-def _digest_of_folder(path: str) -> str | None:
-    try:
-        # What Python leaves behind is no content of a project.
-        names = sorted(name for name in os.listdir(path) if name != "__pycache__")
-    except OSError:
-        return None
-    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+__all__ = ["Fingerprints"]
 
 
 class Fingerprints:
@@ -102,5 +80,5 @@ class Fingerprints:
             return digest_of_distribution(self._resolver.record(rest))
         if kind == "import":
             return self._resolver.imported(name, self.__getitem__)
-        read = {"file": digest_of_file, "list": _digest_of_folder, "exists": presence}[kind]
+        read = {"file": digest_of_file, "list": digest_of_folder, "exists": presence}[kind]
         return read(os.path.join(self._project, self._resolver.place(rest)))

@@ -158,8 +158,13 @@ class CacheFolder:
         if digest.decode(errors="replace") != hashlib.sha256(data).hexdigest():
             self._remove_damaged(path)
             return None
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            self._remove_damaged(path)
+            return None
         self._touch(path)
-        return json.loads(data)
+        return value
 
     def set_record(self, kind: str, key: str, value: Any) -> None:
         """Write a record; what it refers to must have been written before."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether what compiled kernels depend on is still what it was, asked whenever they are imported.
 
-The names of dependencies and their fingerprints are those of `compile.dependencies`, and three more:
+The names of dependencies and their fingerprints are those of `cache.dependencies`, and three more:
 
 `table:MODULE`  the part of `[tool.flydsl-build]` that the kernels of a module follow from
 `declared:`     the names of the modules that are made of it
@@ -14,13 +14,12 @@ A file is read only if its stamp is not the one that it had when its fingerprint
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from .resolution import Resolver, digest_of_distribution, start_path
+from .resolution import Resolver, digest_of_distribution, digest_of_file, digest_of_folder, presence, start_path
 
 __all__ = ["Freshness", "declared_modules"]
 
@@ -94,7 +93,7 @@ class Freshness:
             return self._resolver.imported(name, self.__getitem__)
         path = self._path(kind, rest)
         if kind == "exists":
-            return _presence(path)
+            return presence(path)
         stamp = _stamp(path)
         known = self.stamps.get(name)
         if known is not None and known[0] == stamp:
@@ -130,7 +129,7 @@ class Freshness:
 
     def _read(self, kind: str, rest: str, path: str) -> str | None:
         if kind == "list":
-            return _digest_of_folder(path)
+            return digest_of_folder(path)
         if kind == "table":
             table = _table(self._project)
             if table is None:
@@ -140,33 +139,7 @@ class Freshness:
             return _json_digest(table)
         if kind == "declared":
             return _json_digest(declared_modules(self._project))
-        return digest_of_distribution(path) if kind == "dist" else _digest_of_file(path)
-
-
-def _digest_of_file(path: str) -> str | None:
-    try:
-        with open(path, "rb") as file:
-            return _digest(file.read())
-    except OSError:
-        return None
-
-
-def _presence(path: str) -> str | None:
-    """Return what is at a path, in a word; see `compile.dependencies`."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return "link" if os.path.islink(path) else None
-    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
-
-
-def _digest_of_folder(path: str) -> str | None:
-    try:
-        # What Python leaves behind is no content of a project.
-        names = sorted(name for name in os.listdir(path) if name != "__pycache__")
-    except OSError:
-        return None
-    return _digest("\0".join(names).encode(errors="surrogateescape"))
+        return digest_of_distribution(path) if kind == "dist" else digest_of_file(path)
 
 
 def _stamp(path: str) -> list[int] | None:

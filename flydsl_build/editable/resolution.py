@@ -12,12 +12,23 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-__all__ = ["Resolver", "digest_of_distribution", "digest_of_record", "import_name", "normalized", "start_path"]
+__all__ = [
+    "Resolver",
+    "digest_of_distribution",
+    "digest_of_file",
+    "digest_of_folder",
+    "digest_of_record",
+    "import_name",
+    "normalized",
+    "presence",
+    "start_path",
+]
 
 _ON_PATH = "*/"
 
@@ -73,6 +84,36 @@ def digest_of_distribution(record: str) -> str | None:
         text = ""
     files = digest_of_record(text) if os.path.basename(record) == "RECORD" else _digest(text)
     return _digest(f"{os.path.basename(folder)} {files}")
+
+
+def digest_of_file(path: str | os.PathLike[str]) -> str | None:
+    """Return the SHA-256 of a file; None if it cannot be read."""
+    from hashlib import file_digest
+
+    try:
+        with open(path, "rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def digest_of_folder(path: str) -> str | None:
+    """Return a digest of the names in a folder; None if they cannot be read."""
+    try:
+        # What Python leaves behind is no content of a project.
+        names = sorted(name for name in os.listdir(path) if name != "__pycache__")
+    except OSError:
+        return None
+    return _digest("\0".join(names))
+
+
+def presence(path: str) -> str | None:
+    """Return what is at a path, in a word; None if nothing is, or nobody may know."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return "link" if os.path.islink(path) else None
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
 def _digest(text: str) -> str:

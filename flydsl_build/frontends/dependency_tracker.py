@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.cache.dependencies import Fingerprints, presence
-from flydsl_build.editable.resolution import Resolver, import_name, normalized, start_path
+from flydsl_build.cache.dependencies import Fingerprints
+from flydsl_build.editable.resolution import Resolver, import_name, normalized, presence, start_path
 from flydsl_build.jobs.environment import is_scrubbed
 
 if TYPE_CHECKING:

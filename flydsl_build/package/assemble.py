@@ -68,7 +68,6 @@ class AssembledModule:
     """
 
     placement: Placement
-    manifest: Manifest
     folder: Path
     code_objects: Mapping[str, AmdgpuCodeObject]
     declared: DeclaredModule
@@ -151,7 +150,6 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     exported |= {struct.name for struct in argument_structs(manifest)} | {enum_name(one) for one in manifest.enums or ()}
     return AssembledModule(
         placement=placement,
-        manifest=manifest,
         folder=output,
         code_objects=code_objects,
         declared=DeclaredModule(

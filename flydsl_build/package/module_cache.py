@@ -159,12 +159,12 @@ class ModuleKeeper:
 def _rendered(module: AssembledModule, consumers: Sequence[Consumer]) -> AssembledModule:
     """Return the module with the texts of its generated modules, and with what people are told of it."""
     generated: dict[str, str] = {}
-    warnings = [*empty_launchers(module.manifest)]
+    warnings = [*empty_launchers(module.declared.manifest)]
     for consumer in consumers:
         offer = consumer.render(module.declared)
         generated |= offer.files
         warnings += offer.warnings
-    return replace(module, generated=generated, warnings=tuple(warnings), rows=tuple(kernel_rows([module.manifest])))
+    return replace(module, generated=generated, warnings=tuple(warnings), rows=tuple(kernel_rows([module.declared.manifest])))
 
 
 def _pack(module: AssembledModule) -> dict[str, bytes]:

@@ -105,7 +105,8 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     specializations = expand(settings)
     every = tuple(dict.fromkeys(one.module for one in specializations))
     if only is not None:
-        specializations = tuple(one for one in specializations if only in served_modules([one.module], settings))
+        named = {module for module in every if only in served_modules([module], settings)}
+        specializations = tuple(one for one in specializations if one.module in named)
         if not specializations:
             return BuiltKernels(files=(), modules=(), declared=every)
     placements = _placements(specializations, project)

@@ -561,7 +561,7 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
     assert "file:a.txt" not in ours.stamps
     assert ours.has_news
     again = Freshness(str(tmp_path), ours.stamps, environ)
-    monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_file", None)
+    monkeypatch.setattr("flydsl_build.editable.freshness.digest_of_file", None)
     monkeypatch.setattr("flydsl_build.editable.freshness.digest_of_distribution", None)
     noted = [name for name in names if name.startswith(("file:", "dist:")) and name not in {"file:a.txt", "dist:plain", "dist:bare"}]
     assert {name: again[name] for name in noted} == {name: theirs[name] for name in noted}

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flydsl_build.cache.build_cache import BuildCache, toolchain_digest
-from flydsl_build.cache.dependencies import Fingerprints, digest_of_file
+from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.cache.folder import CacheFolder
 from flydsl_build.config import CompileOptions
 from flydsl_build.config.tables import ExternTable
 from flydsl_build.declare.specialization import Specialization
+from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.jobs.job import Job, Linker, Toolkit
 
 if TYPE_CHECKING:

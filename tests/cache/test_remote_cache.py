@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from flydsl_build.cache.build_cache import open_cache
-from flydsl_build.cache.dependencies import digest_of_file
 from flydsl_build.cache.remote import RemoteCache, fsspec_requirement, shown_url
 from flydsl_build.config.tables import Settings
 from flydsl_build.declare.specialization import Specialization
+from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.errors import ConfigError
 from flydsl_build.jobs.job import Job
 

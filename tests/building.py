@@ -118,6 +118,7 @@ def call_hook(
     torch: bool = False,
     python_path: Path | None = None,
     prefix: Sequence[str] = (),
+    python: Path | str = sys.executable,
     ok: bool = True,
 ) -> Answer:
     """Call one PEP 517 hook as front ends do: in a process of its own, in the project's folder.
@@ -134,6 +135,8 @@ def call_hook(
         A folder on the path of all processes; one of the call's own if None.
     prefix
         A command that runs the command after it.
+    python
+        The interpreter.
     ok
         Fail the test if the hook fails.
     """
@@ -141,7 +144,7 @@ def call_hook(
         answer = Path(temporary, "answer.json")
         request = {"hook": hook, "arguments": list(map(_plain, arguments)), "umask": umask, "hidden": list(hidden), "answer": str(answer)}
         environ = {**build_environment(None if torch else python_path or Path(temporary)), **(env or {})}
-        command = [*prefix, sys.executable, "-c", _HOOK, json.dumps(request)]
+        command = [*prefix, str(python), "-c", _HOOK, json.dumps(request)]
         done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=300)
         output = done.stdout + done.stderr
         if ok:

@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 __all__ = ["ROOT", "build_own_wheel", "make_venv", "pip_install"]
@@ -18,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 _OWN_SOURCES = ("pyproject.toml", "flydsl_build", "native", "templates")
 
 
-def make_venv(folder: Path) -> Path:
-    """Make a virtual environment, or use the one that is there; return its interpreter."""
+def make_venv(folder: Path, base: Path | None = None) -> Path:
+    """Make a virtual environment of this Python or `base`, or use the one that is there; return its interpreter."""
     python = folder / "bin" / "python"
     if not python.is_file():
-        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([str(base or sys.executable), "-m", "venv", "--clear", str(folder)], check=True)
     return python
 
 

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from two_kernels import bundle, manifest
+from sample_bundle import bundle, manifest
 
 __all__ = ["bundle", "manifest"]

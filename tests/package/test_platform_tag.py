@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_kernels import DATA
+from sample_bundle import DATA
 
 import flydsl_build
 from flydsl_build.errors import VerifyError

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from two_kernels import bundle, data
+from sample_bundle import bundle, data
 
 __all__ = ["bundle", "data"]

@@ -205,6 +205,11 @@ void release_views(const struct call *call);
 enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
                            const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots,
                            bool release_gil);
+// Whether two equal values are also numbers of one kind: 1, 1.0 and True are equal in Python, and so are 0.0 and -0.0, but
+// they make different kernels. An int is taken for a float that was built. Values that are no numbers, and members of
+// enums, are not told apart here.
+bool same_number(PyObject *given, PyObject *value);
+
 const struct fdr_driver *open_driver_for(LauncherObject *self);
 const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t stream);
 static inline const struct fdr_loaded *loaded_on(const ModuleObject *module, int device) {

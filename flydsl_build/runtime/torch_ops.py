@@ -186,6 +186,13 @@ class Ops:
         return tuple([Ops.frozen(item) for item in value]) if isinstance(value, (list, tuple)) else value
 
     @staticmethod
+    def exact(value: Any) -> Any:
+        """Return a value, or each item of a tuple or list, with its type, as a key: by themselves 1, 1.0 and True are one."""
+        if isinstance(value, (list, tuple)):
+            return tuple([Ops.exact(item) for item in value])
+        return (type(value), str(value) if isinstance(value, float) else value)
+
+    @staticmethod
     def member_name(value: Any, enum: str) -> Any:
         """Return the name of a member of the enum called `enum`; text as it is.
 

@@ -463,7 +463,11 @@ def struct_constants(kind: type, table: dict[str, Any], convert: Callable[[Any, 
     found: dict[str, Any] = {}
     for name, spec in fields.items():
         if name in constants:
-            found[name] = convert(table[name], spec)
+            try:
+                found[name] = convert(table[name], spec)
+            except ArgumentError as error:
+                msg = f"field {name} of struct {kind.__name__}: {error}"
+                raise ArgumentError(msg, error.fix) from error.__cause__
         elif name in inner:
             given = table.get(name, {})
             if not isinstance(given, dict):

@@ -538,7 +538,9 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
     try:
         constants = _struct_constants(binding, parameter)
     except adapter.ArgumentError as error:
-        binding.fault(f"constexpr.{name}: {error}", f"give the constexpr fields in a table: constexpr = {{ {name} = {{ … }} }}")
+        binding.fault(
+            f"constexpr.{name}: {error}", error.fix or f"give the constexpr fields in a table: constexpr = {{ {name} = {{ … }} }}"
+        )
         return
     if name in dict(binding.specialization.constexpr) and constants is None:
         binding.fault(f"constexpr.{name}: {name} is not a constexpr parameter", "annotate it as fx.Constexpr, or move it to args")

@@ -35,13 +35,13 @@ def render_c() -> str:
     """Return the table of the native run time."""
     lines = ["// SPDX-License-Identifier: Apache-2.0", f"// The element types. {_MADE}", "", "#ifndef FLYDSL_DTYPES_H"]
     lines += ["#define FLYDSL_DTYPES_H", "", "#include <stdint.h>", "", "static const struct {"]
-    lines += ["  uint32_t dtype; // DLPack's type code << 8 | bits", "  const char *name, *framework;", "} fdr_dtypes[] = {"]
+    lines += ["  uint32_t dtype; // DLPack's type code << 8 | bits", "  const char *name, *framework;", "} fdb_dtypes[] = {"]
     lines += [f'    {{{dtype.code} << 8 | {dtype.bits}, "{dtype.name}", "{dtype.framework}"}},' for dtype in DTYPE_TABLE]
     lines += ["};", "", "#endif", ""]
     return "\n".join(lines)
 
 
-TABLES = {"flydsl_build/runtime/dtypes.py": render_python, "native/dtypes.h": render_c}
+TABLES = {"flydsl_build/runtime/dtypes.py": render_python, "native/core/dtypes.h": render_c}
 
 
 @pytest.mark.parametrize("path", TABLES)

@@ -58,7 +58,7 @@ Load: TypeAlias = Literal["import", "lazy"]
 LauncherKind: TypeAlias = Literal["launcher", "factory"]
 ReturnsForm: TypeAlias = Literal["tuple", "namedtuple", "dict", "object"]
 
-# What the run time passes in one call: FDR_MAX_ARGUMENTS and FDR_MAX_BLOCK of native/flydsl_runtime.h, whose block has 32 bytes of its own.
+# What the run time passes in one call: FDB_MAX_ARGUMENTS and FDB_MAX_BLOCK of native/core/runtime.h, whose block has 32 bytes of its own.
 _MAX_ARGUMENTS: Final = 512
 _MAX_PACKED: Final = 64 * 1024 - 32
 _PACKED_ALIGNMENT: Final = 16

@@ -8,13 +8,13 @@
 
 #include "../../native/dlpack_abi.h"
 
-static int (*to_dltensor)(void *, struct fdr_dltensor *);
-volatile int64_t fdr_floor_sink;
+static int (*to_dltensor)(void *, struct fdb_dltensor *);
+volatile int64_t fdb_floor_sink;
 
 static PyObject *set_type(PyObject *self, PyObject *type) {
   (void)self;
   PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
-  const struct fdr_dlexchange *api = capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
+  const struct fdb_dlexchange *api = capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
   Py_XDECREF(capsule);
   if (!api) {
     return NULL;
@@ -29,7 +29,7 @@ static PyObject *three(PyObject *self, PyObject *const *args, Py_ssize_t count, 
   (void)keywords;
   int64_t sum = 0;
   for (int i = 0; i < 3; i++) {
-    struct fdr_dltensor tensor;
+    struct fdb_dltensor tensor;
     if (to_dltensor(args[i], &tensor)) {
       return NULL;
     }
@@ -38,7 +38,7 @@ static PyObject *three(PyObject *self, PyObject *const *args, Py_ssize_t count, 
       sum += tensor.shape[d] + tensor.strides[d];
     }
   }
-  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  fdb_floor_sink = sum + PyLong_AsLongLong(args[3]);
   Py_RETURN_NONE;
 }
 
@@ -58,7 +58,7 @@ static PyObject *three_buffers(PyObject *self, PyObject *const *args, Py_ssize_t
     }
     PyBuffer_Release(&buffer);
   }
-  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  fdb_floor_sink = sum + PyLong_AsLongLong(args[3]);
   Py_RETURN_NONE;
 }
 
@@ -70,7 +70,7 @@ static PyObject *three_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t 
   int64_t sum = 0;
   for (int i = 0; i < 3; i++) {
     PyObject *capsule = PyObject_CallMethod(args[i], "__dlpack__", NULL);
-    const struct fdr_dlmanaged *managed = capsule ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+    const struct fdb_dlmanaged *managed = capsule ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
     if (!managed) {
       Py_XDECREF(capsule);
       return NULL;
@@ -81,7 +81,7 @@ static PyObject *three_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t 
     }
     Py_DECREF(capsule);
   }
-  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  fdb_floor_sink = sum + PyLong_AsLongLong(args[3]);
   Py_RETURN_NONE;
 }
 
@@ -101,7 +101,7 @@ static PyObject *three_interfaces(PyObject *self, PyObject *const *args, Py_ssiz
     sum += PyTuple_Size(PyDict_GetItemString(interface, "shape"));
     Py_DECREF(interface);
   }
-  fdr_floor_sink = sum + PyLong_AsLongLong(args[3]);
+  fdb_floor_sink = sum + PyLong_AsLongLong(args[3]);
   Py_RETURN_NONE;
 }
 
@@ -116,7 +116,7 @@ static PyObject *unlocked(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
   Py_BEGIN_ALLOW_THREADS;
-  fdr_floor_sink = 1;
+  fdb_floor_sink = 1;
   Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
 }

@@ -6,7 +6,7 @@ After FlyDSL's pipeline a launcher is an `llvm.func` whose launches are `gpu.lau
     int32_t entry(struct fdb_call *call, void **slots)
 
 whose launches call `call->launch(call, kernel, config, arguments, count, stream)`; the structure and its rules are in
-native/flydsl_runtime.h. The object that LLVM emits for it needs neither a C compiler nor a library.
+native/core/runtime.h. The object that LLVM emits for it needs neither a C compiler nor a library.
 """
 
 from __future__ import annotations

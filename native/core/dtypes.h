@@ -9,7 +9,7 @@
 static const struct {
   uint32_t dtype; // DLPack's type code << 8 | bits
   const char *name, *framework;
-} fdr_dtypes[] = {
+} fdb_dtypes[] = {
     {2 << 8 | 64, "f64", "float64"},
     {2 << 8 | 32, "f32", "float32"},
     {2 << 8 | 16, "f16", "float16"},

@@ -12,7 +12,7 @@
 #include <Python.h>
 #include <structmember.h>
 
-#include "flydsl_runtime.h"
+#include "runtime.h"
 
 // Python 3.11 has the flag, but shows it to the limited API only from 3.12 on.
 #ifndef Py_TPFLAGS_HAVE_VECTORCALL
@@ -30,9 +30,9 @@ enum view_state { VIEW_UNREAD, VIEW_TENSOR, VIEW_ADDRESS };
 // parameter takes too, is in tensor.data.
 struct tensor_view {
   enum view_state state;
-  struct fdr_dltensor tensor;
+  struct fdb_dltensor tensor;
   PyObject *keep, *owner;
-  int64_t dims[2 * FDR_MAX_RANK];
+  int64_t dims[2 * FDB_MAX_RANK];
 };
 
 // How tensors of one type are read, remembered in a table that is indexed by the type's address.
@@ -42,7 +42,7 @@ struct route_entry {
   PyTypeObject *type; // a strong reference, so that the address cannot come to mean another type
   enum route route;
   bool waits; // DLPack without a stream: the producer waits until its data is there
-  int (*to_dltensor)(void *, struct fdr_dltensor *);
+  int (*to_dltensor)(void *, struct fdb_dltensor *);
 };
 
 enum { ROUTE_SLOTS = 64 };
@@ -61,7 +61,7 @@ static inline int read_tensor(PyObject *object, struct tensor_view *view) {
     if (slot->to_dltensor(object, &view->tensor)) {
       return -1;
     }
-    if ((uint32_t)view->tensor.rank <= FDR_MAX_RANK && view->tensor.strides && view->tensor.shape) {
+    if ((uint32_t)view->tensor.rank <= FDB_MAX_RANK && view->tensor.strides && view->tensor.shape) {
       return 0;
     }
   }
@@ -72,7 +72,7 @@ int read_pointer(PyObject *object, struct tensor_view *view);
 // The same for a stream.
 int read_stream(PyObject *object, uint64_t *stream);
 // Of a failure that is not the scalar's own, a Python exception is set.
-enum fdr_code read_scalar(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits);
+enum fdb_code read_scalar(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits);
 
 // ---- python_table.c: the description of a launcher, compiled --------------------------------------------------------
 
@@ -98,7 +98,7 @@ struct constant {
 };
 
 struct specialization {
-  struct fdr_table table;
+  struct fdb_table table;
   struct source *sources;
   struct constant *constants;
   int constant_count;
@@ -131,7 +131,7 @@ void free_table(struct launcher_table *table);
 typedef struct {
   PyObject ob_base;
   PyObject *launch_error; // exception class of a failed launch
-  _Atomic(struct fdr_loaded *) loaded[FDR_MAX_DEVICES];
+  _Atomic(struct fdb_loaded *) loaded[FDB_MAX_DEVICES];
 } ModuleObject;
 
 typedef PyObject *(*vectorcall_function)(PyObject *, PyObject *const *, size_t, PyObject *);
@@ -164,12 +164,12 @@ struct call {
   const struct launcher_table *table;
   PyObject *const *bound; // by parameter
   struct tensor_view *views;
-  struct fdr_value *values;
-  struct fdr_name_value *names;
+  struct fdb_value *values;
+  struct fdb_name_value *names;
   char *block;
   const struct specialization *specialization;
-  const struct fdr_driver *driver;
-  const struct fdr_loaded *loaded;
+  const struct fdb_driver *driver;
+  const struct fdb_loaded *loaded;
   int device;
 };
 
@@ -178,8 +178,8 @@ enum outcome { DONE, MISFIT, RAISED };
 // Declares, in the caller's frame, all that `call` points to.
 #define CALL_FRAME(call, launcher, compiled, parameters)                                                               \
   struct tensor_view frame_views[(compiled)->view_count + 1];                                                          \
-  struct fdr_value frame_values[(compiled)->max_arguments + 1];                                                        \
-  struct fdr_name_value frame_names[(compiled)->max_names + 1];                                                        \
+  struct fdb_value frame_values[(compiled)->max_arguments + 1];                                                        \
+  struct fdb_name_value frame_names[(compiled)->max_names + 1];                                                        \
   _Alignas(16) char frame_block[(compiled)->max_block + 16];                                                           \
   for (int view = 0; view < (compiled)->view_count; view++) {                                                          \
     frame_views[view].state = VIEW_UNREAD;                                                                             \
@@ -203,18 +203,18 @@ PyObject *const *bind_arguments(LauncherObject *self, const struct launcher_tabl
 enum outcome prepare_call(struct call *call);
 void release_views(const struct call *call);
 enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
-                           const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots,
+                           const struct fdb_driver *driver, const struct fdb_loaded *loaded, int device, void **slots,
                            bool release_gil);
 // Whether two equal values are also numbers of one kind: 1, 1.0 and True are equal in Python, and so are 0.0 and -0.0, but
 // they make different kernels. An int is taken for a float that was built. Values that are no numbers, and members of
 // enums, are not told apart here.
 bool same_number(PyObject *given, PyObject *value);
 
-const struct fdr_driver *open_driver_for(LauncherObject *self);
-const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t stream);
-static inline const struct fdr_loaded *loaded_on(const ModuleObject *module, int device) {
-  const struct fdr_loaded *loaded = atomic_load_explicit(&module->loaded[device], memory_order_acquire);
-  return loaded && loaded->generation == fdr_generation() ? loaded : NULL;
+const struct fdb_driver *open_driver_for(LauncherObject *self);
+const struct fdb_loaded *load_for(LauncherObject *self, int device, uint64_t stream);
+static inline const struct fdb_loaded *loaded_on(const ModuleObject *module, int device) {
+  const struct fdb_loaded *loaded = atomic_load_explicit(&module->loaded[device], memory_order_acquire);
+  return loaded && loaded->generation == fdb_generation() ? loaded : NULL;
 }
 // Serves `tp_call` of a type with a vectorcall function; PyVectorcall_Call came to the limited API with 3.12.
 PyObject *call_vectorcall(PyObject *self, PyObject *args, PyObject *keywords);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The function that the host code of a launcher calls for each kernel.
 
-#include "flydsl_runtime.h"
+#include "runtime.h"
 
 #include <inttypes.h>
 
-static enum fdr_code refuse(struct fdb_call *call, const struct fdr_kernel *kernel, const char *what,
+static enum fdb_code refuse(struct fdb_call *call, const struct fdb_kernel *kernel, const char *what,
                             const int64_t size[3], const char *rule) {
-  return fdr_fail(FDR_LAUNCH, "launch of kernel %s on %s (device %d): %s (%" PRId64 ", %" PRId64 ", %" PRId64 ") %s",
+  return fdb_fail(FDB_LAUNCH, "launch of kernel %s on %s (device %d): %s (%" PRId64 ", %" PRId64 ", %" PRId64 ") %s",
                   kernel->symbol, call->loaded->target, call->loaded->device, what, size[0], size[1], size[2], rule);
 }
 
-static inline bool has_block(const struct fdr_kernel *kernel, const int64_t config[10]) {
+static inline bool has_block(const struct fdb_kernel *kernel, const int64_t config[10]) {
   return config[3] == kernel->block[0] && config[4] == kernel->block[1] && config[5] == kernel->block[2];
 }
 
 // Says what is wrong with a launch that check_dims() refuses.
-static enum fdr_code explain_dims(struct fdb_call *call, const struct fdr_kernel *kernel, const int64_t config[10]) {
+static enum fdb_code explain_dims(struct fdb_call *call, const struct fdb_kernel *kernel, const int64_t config[10]) {
   const int64_t *grid = config, *block = config + 3, *cluster = config + 6;
   bool wide = false; // such a block is what is wrong, whatever the grid is
   for (int d = 0; d < 3; d++) {
@@ -38,24 +38,24 @@ static enum fdr_code explain_dims(struct fdb_call *call, const struct fdr_kernel
     }
   }
   if (config[9] < 0 || config[9] > INT32_MAX) {
-    return fdr_fail(FDR_LAUNCH, "launch of kernel %s on %s (device %d): %" PRId64 " bytes of dynamic LDS",
+    return fdb_fail(FDB_LAUNCH, "launch of kernel %s on %s (device %d): %" PRId64 " bytes of dynamic LDS",
                     kernel->symbol, call->loaded->target, call->loaded->device, config[9]);
   }
   if (kernel->block[0] && !has_block(kernel, config)) {
-    return fdr_fail(FDR_LAUNCH,
+    return fdb_fail(FDB_LAUNCH,
                     "launch of kernel %s on %s (device %d): block (%" PRId64 ", %" PRId64 ", %" PRId64
                     ") is not the (%u, %u, %u) that the kernel was compiled for",
                     kernel->symbol, call->loaded->target, call->loaded->device, block[0], block[1], block[2],
                     kernel->block[0], kernel->block[1], kernel->block[2]);
   }
-  return fdr_fail(FDR_LAUNCH,
+  return fdb_fail(FDB_LAUNCH,
                   "launch of kernel %s on %s (device %d): block (%" PRId64 ", %" PRId64 ", %" PRId64
                   ") has more work-items than the %u that the kernel was compiled for",
                   kernel->symbol, call->loaded->target, call->loaded->device, block[0], block[1], block[2],
                   kernel->max_workgroup);
 }
 
-static inline bool check_dims(const struct fdr_kernel *kernel, const int64_t config[10], struct fdr_dims *dims) {
+static inline bool check_dims(const struct fdb_kernel *kernel, const int64_t config[10], struct fdb_dims *dims) {
   const uint64_t *grid = (const uint64_t *)config, *block = grid + 3, *cluster = grid + 6;
   // Negative numbers have high bits. The packet holds the grid in work-items, in 32 bits a dimension.
   uint64_t high = (grid[0] | grid[1] | grid[2]) >> 32 | (block[0] | block[1] | block[2]) >> 16 |
@@ -74,23 +74,23 @@ static inline bool check_dims(const struct fdr_kernel *kernel, const int64_t con
   return !high && volume && volume <= kernel->max_workgroup && (!kernel->block[0] || has_block(kernel, config));
 }
 
-static enum fdr_code launch(struct fdb_call *call, int32_t index, const int64_t config[10], void **args, void *stream) {
+static enum fdb_code launch(struct fdb_call *call, int32_t index, const int64_t config[10], void **args, void *stream) {
   if (index < 0 || (uint32_t)index >= call->entry->kernel_count) {
-    return fdr_fail(FDR_LAUNCH, "the launcher library asks for kernel %d of %u", index, call->entry->kernel_count);
+    return fdb_fail(FDB_LAUNCH, "the launcher library asks for kernel %d of %u", index, call->entry->kernel_count);
   }
-  const struct fdr_kernel *kernel = &call->entry->kernels[index];
-  const struct fdr_driver *driver = call->driver;
-  struct fdr_dims dims;
+  const struct fdb_kernel *kernel = &call->entry->kernels[index];
+  const struct fdb_driver *driver = call->driver;
+  struct fdb_dims dims;
   if (!check_dims(kernel, config, &dims)) {
     return explain_dims(call, kernel, config);
   }
   // Launchers compute an empty grid for empty tensors, and the driver refuses one.
   if (!dims.grid[0] || !dims.grid[1] || !dims.grid[2]) {
-    return FDR_OK;
+    return FDB_OK;
   }
   bool clustered = dims.cluster[0] > 1 || dims.cluster[1] > 1 || dims.cluster[2] > 1;
   if (clustered && !driver->launch_cluster) {
-    return fdr_fail(FDR_LAUNCH,
+    return fdb_fail(FDB_LAUNCH,
                     "launch of kernel %s on %s (device %d): a cluster of %ux%ux%u workgroups needs %s, which this "
                     "driver library does not have",
                     kernel->symbol, call->loaded->target, call->loaded->device, dims.cluster[0], dims.cluster[1],
@@ -102,16 +102,16 @@ static enum fdr_code launch(struct fdb_call *call, int32_t index, const int64_t 
   }
   int error = (clustered ? driver->launch_cluster : driver->launch)(kernel->function, &dims, stream, args);
   if (error) {
-    return fdr_fail_driver(driver, FDR_LAUNCH, error,
+    return fdb_fail_driver(driver, FDB_LAUNCH, error,
                            "launch of kernel %s on %s (device %d), grid (%u, %u, %u), block (%u, %u, %u), %u bytes of "
                            "dynamic LDS",
                            kernel->symbol, call->loaded->target, call->loaded->device, dims.grid[0], dims.grid[1],
                            dims.grid[2], dims.block[0], dims.block[1], dims.block[2], dims.dynamic_lds);
   }
-  return FDR_OK;
+  return FDB_OK;
 }
 
-void fdr_launch(struct fdb_call *call, int32_t kernel, const int64_t config[10], void **args, int32_t count,
+void fdb_launch(struct fdb_call *call, int32_t kernel, const int64_t config[10], void **args, int32_t count,
                 void *stream) {
   (void)count;
   if (!call->status) {

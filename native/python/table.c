@@ -2,7 +2,7 @@
 // Compiles the description of a launcher, which Python makes of the manifest, into tables for the calls.
 // Everything that a call relies on is checked here: indices, ranks, widths.
 
-#include "python_binding.h"
+#include "binding.h"
 
 #include <string.h>
 
@@ -35,12 +35,12 @@ void free_table(struct launcher_table *table) {
   PyMem_Free(table);
 }
 
-static int describe_dims(struct launcher_table *table, PyObject *dims, int32_t name_count, struct fdr_dim **out,
+static int describe_dims(struct launcher_table *table, PyObject *dims, int32_t name_count, struct fdb_dim **out,
                          int32_t *rank) {
   Py_ssize_t count = PyTuple_Size(dims);
-  if (count < 0 || count > FDR_MAX_RANK || !(*out = allocate(table, (size_t)count, sizeof **out))) {
+  if (count < 0 || count > FDB_MAX_RANK || !(*out = allocate(table, (size_t)count, sizeof **out))) {
     if (!PyErr_Occurred()) {
-      PyErr_Format(PyExc_ValueError, "rank %zd is more than %d", count, (int)FDR_MAX_RANK);
+      PyErr_Format(PyExc_ValueError, "rank %zd is more than %d", count, (int)FDB_MAX_RANK);
     }
     return -1;
   }
@@ -56,7 +56,7 @@ static int describe_dims(struct launcher_table *table, PyObject *dims, int32_t n
       PyErr_SetString(PyExc_ValueError, "a dim is out of range");
       return -1;
     }
-    (*out)[d] = (struct fdr_dim){.size = size, .name = name, .divisor = divisor};
+    (*out)[d] = (struct fdb_dim){.size = size, .name = name, .divisor = divisor};
   }
   return 0;
 }
@@ -74,13 +74,13 @@ static bool is_path(PyObject *path) {
 // What read_scalar() makes bits of.
 static bool is_scalar(uint32_t dtype) {
   uint32_t code = dtype >> 8, bits = dtype & 0xff;
-  bool integer = code == FDR_DL_INT || code == FDR_DL_UINT, real = code == FDR_DL_FLOAT;
-  return (code == FDR_DL_BOOL && bits == 8) || (code == FDR_DL_BFLOAT && bits == 16) || (integer && bits == 8) ||
+  bool integer = code == FDB_DL_INT || code == FDB_DL_UINT, real = code == FDB_DL_FLOAT;
+  return (code == FDB_DL_BOOL && bits == 8) || (code == FDB_DL_BFLOAT && bits == 16) || (integer && bits == 8) ||
          ((integer || real) && (bits == 16 || bits == 32 || bits == 64));
 }
 
 static int describe_argument(struct launcher_table *table, struct specialization *made, uint32_t i, PyObject *item) {
-  struct fdr_argument *argument = &made->table.arguments[i];
+  struct fdb_argument *argument = &made->table.arguments[i];
   struct source *source = &made->sources[i];
   PyObject *shape, *strides;
   int kind, offsets_32, written;
@@ -93,18 +93,18 @@ static int describe_argument(struct launcher_table *table, struct specialization
     return -1;
   }
   source->depth = PyTuple_Size(source->path);
-  argument->kind = (enum fdr_argument_kind)kind;
+  argument->kind = (enum fdb_argument_kind)kind;
   argument->offsets_32 = offsets_32;
   argument->written = written;
-  bool has_view = kind == FDR_TENSOR || kind == FDR_POINTER;
-  if (kind < FDR_TENSOR || kind > FDR_STREAM || source->parameter < 0 || source->parameter >= table->parameter_count ||
+  bool has_view = kind == FDB_TENSOR || kind == FDB_POINTER;
+  if (kind < FDB_TENSOR || kind > FDB_STREAM || source->parameter < 0 || source->parameter >= table->parameter_count ||
       has_view != (source->view >= 0) || source->view >= table->view_count || stride_rank != argument->rank ||
       !argument->align || (argument->align & (argument->align - 1)) || !is_path(source->path) ||
-      (kind == FDR_SCALAR && !is_scalar(argument->dtype))) {
+      (kind == FDB_SCALAR && !is_scalar(argument->dtype))) {
     PyErr_SetString(PyExc_ValueError, "an argument is out of range");
     return -1;
   }
-  if (kind == FDR_STREAM) {
+  if (kind == FDB_STREAM) {
     made->stream = (int)i;
   }
   return 0;
@@ -112,7 +112,7 @@ static int describe_argument(struct launcher_table *table, struct specialization
 
 static int describe_slot_dims(PyObject *dims, int32_t rank, uint8_t *out, uint8_t *count) {
   Py_ssize_t size = PyTuple_Size(dims);
-  if (size > FDR_MAX_RANK) {
+  if (size > FDB_MAX_RANK) {
     PyErr_SetString(PyExc_ValueError, "a slot has too many dims");
     return -1;
   }
@@ -131,7 +131,7 @@ static int describe_slot_dims(PyObject *dims, int32_t rank, uint8_t *out, uint8_
 }
 
 static int describe_slot(struct specialization *made, uint32_t i, PyObject *item) {
-  struct fdr_slot *slot = &made->table.slots[i];
+  struct fdb_slot *slot = &made->table.slots[i];
   PyObject *shape_dims, *stride_dims;
   int kind;
   unsigned char shape_bits, stride_bits;
@@ -140,16 +140,16 @@ static int describe_slot(struct specialization *made, uint32_t i, PyObject *item
     return -1;
   }
   // What each kind of slot may be filled from, so that packing needs no check of its own.
-  static const int source_of_slot[] = {FDR_TENSOR, FDR_TENSOR, FDR_SCALAR, FDR_POINTER, FDR_STREAM};
+  static const int source_of_slot[] = {FDB_TENSOR, FDB_TENSOR, FDB_SCALAR, FDB_POINTER, FDB_STREAM};
   bool none = slot->argument < 0;
-  if (kind < FDR_SLOT_DATA || kind > FDR_SLOT_STREAM || (none && kind != FDR_SLOT_STREAM) ||
+  if (kind < FDB_SLOT_DATA || kind > FDB_SLOT_STREAM || (none && kind != FDB_SLOT_STREAM) ||
       (!none && ((uint32_t)slot->argument >= made->table.argument_count ||
                  (int)made->table.arguments[slot->argument].kind != source_of_slot[kind])) ||
       (shape_bits != 32 && shape_bits != 64) || (stride_bits != 32 && stride_bits != 64)) {
     PyErr_SetString(PyExc_ValueError, "a slot is out of range");
     return -1;
   }
-  slot->kind = (enum fdr_slot_kind)kind;
+  slot->kind = (enum fdb_slot_kind)kind;
   slot->shape_bytes = shape_bits / 8;
   slot->stride_bytes = stride_bits / 8;
   int32_t rank = none ? 0 : made->table.arguments[slot->argument].rank;
@@ -157,21 +157,21 @@ static int describe_slot(struct specialization *made, uint32_t i, PyObject *item
       describe_slot_dims(stride_dims, rank, slot->stride_dims, &slot->stride_count) < 0) {
     return -1;
   }
-  uint32_t needed = kind == FDR_SLOT_LAYOUT
+  uint32_t needed = kind == FDB_SLOT_LAYOUT
                         ? (uint32_t)(slot->shape_count * slot->shape_bytes + slot->stride_count * slot->stride_bytes)
-                    : kind == FDR_SLOT_SCALAR ? (made->table.arguments[slot->argument].dtype & 0xff) / 8
+                    : kind == FDB_SLOT_SCALAR ? (made->table.arguments[slot->argument].dtype & 0xff) / 8
                                               : 8;
   if (slot->size != needed) {
     PyErr_Format(PyExc_ValueError, "a slot has %u bytes where %u are packed", slot->size, needed);
     return -1;
   }
   if (none) {
-    slot->offset = FDR_NULL_SLOT;
+    slot->offset = FDB_NULL_SLOT;
     return 0;
   }
   slot->offset = made->table.block_size;
   made->table.block_size += (slot->size + 15) & ~15U;
-  if (made->table.block_size > FDR_MAX_BLOCK) {
+  if (made->table.block_size > FDB_MAX_BLOCK) {
     PyErr_SetString(PyExc_ValueError, "the arguments of a call are too large");
     return -1;
   }
@@ -185,13 +185,13 @@ static int describe_specialization(struct launcher_table *table, struct speciali
     return -1;
   }
   made->stream = -1;
-  made->table.block_size = FDR_FIRST_SLOT;
+  made->table.block_size = FDB_FIRST_SLOT;
   made->constant_count = (int)PyTuple_Size(constants);
   made->table.argument_count = (uint32_t)PyTuple_Size(arguments);
   made->table.slot_count = (uint32_t)PyTuple_Size(slots);
   made->table.name_count = (uint32_t)PyTuple_Size(dim_names);
-  if (made->table.argument_count > FDR_MAX_ARGUMENTS || made->table.slot_count > 2 * FDR_MAX_ARGUMENTS ||
-      made->table.name_count > 2 * FDR_MAX_ARGUMENTS) {
+  if (made->table.argument_count > FDB_MAX_ARGUMENTS || made->table.slot_count > 2 * FDB_MAX_ARGUMENTS ||
+      made->table.name_count > 2 * FDB_MAX_ARGUMENTS) {
     PyErr_Format(PyExc_ValueError, "%s has %u arguments, %u slots and %u names of dims", made->name,
                  made->table.argument_count, made->table.slot_count, made->table.name_count);
     return -1;
@@ -229,7 +229,7 @@ static int describe_specialization(struct launcher_table *table, struct speciali
       return -1;
     }
   }
-  fdr_finish_table(&made->table);
+  fdb_finish_table(&made->table);
 #define RAISE_TO(field, value) table->field = table->field > (value) ? table->field : (value)
   RAISE_TO(max_arguments, made->table.argument_count);
   RAISE_TO(max_slots, made->table.slot_count);
@@ -317,9 +317,9 @@ struct launcher_table *compile_table(PyObject *description) {
     free_table(table);
     return NULL;
   }
-  if (PyTuple_Size(parameters) > FDR_MAX_ARGUMENTS || table->view_count < 0 || table->view_count > FDR_MAX_ARGUMENTS) {
+  if (PyTuple_Size(parameters) > FDB_MAX_ARGUMENTS || table->view_count < 0 || table->view_count > FDB_MAX_ARGUMENTS) {
     PyErr_Format(PyExc_ValueError, "%zd parameters and %d tensors; this run time passes up to %d",
-                 PyTuple_Size(parameters), table->view_count, (int)FDR_MAX_ARGUMENTS);
+                 PyTuple_Size(parameters), table->view_count, (int)FDB_MAX_ARGUMENTS);
     free_table(table);
     return NULL;
   }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last error of each thread, the driver of the process, and the count of forks.
 
-#include "flydsl_runtime.h"
+#include "runtime.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local struct fdr_error last_error;
-static _Atomic(const struct fdr_driver *) process_driver;
-atomic_uint fdr_forks;
+static _Thread_local struct fdb_error last_error;
+static _Atomic(const struct fdb_driver *) process_driver;
+atomic_uint fdb_forks;
 
-struct fdr_error *fdr_last_error(void) { return &last_error; }
+struct fdb_error *fdb_last_error(void) { return &last_error; }
 
-static void record(enum fdr_code code, const char *format, va_list arguments) {
+static void record(enum fdb_code code, const char *format, va_list arguments) {
   last_error.code = code;
   last_error.driver_code = 0;
   last_error.name[0] = 0;
   vsnprintf(last_error.text, sizeof last_error.text, format, arguments);
 }
 
-enum fdr_code fdr_fail(enum fdr_code code, const char *format, ...) {
+enum fdb_code fdb_fail(enum fdb_code code, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   record(code, format, arguments);
@@ -29,7 +29,7 @@ enum fdr_code fdr_fail(enum fdr_code code, const char *format, ...) {
   return code;
 }
 
-enum fdr_code fdr_fail_driver(const struct fdr_driver *driver, enum fdr_code code, int driver_code, const char *format,
+enum fdb_code fdb_fail_driver(const struct fdb_driver *driver, enum fdb_code code, int driver_code, const char *format,
                               ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -44,16 +44,16 @@ enum fdr_code fdr_fail_driver(const struct fdr_driver *driver, enum fdr_code cod
   return code;
 }
 
-const struct fdr_driver *fdr_driver(void) { return atomic_load_explicit(&process_driver, memory_order_acquire); }
+const struct fdb_driver *fdb_driver(void) { return atomic_load_explicit(&process_driver, memory_order_acquire); }
 
-void fdr_set_driver(const struct fdr_driver *driver) {
+void fdb_set_driver(const struct fdb_driver *driver) {
   atomic_store_explicit(&process_driver, driver, memory_order_release);
 }
 
 // The child has to initialise the driver and load its modules again.
 static void in_child(void) {
-  atomic_fetch_add_explicit(&fdr_forks, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&fdb_forks, 1, memory_order_relaxed);
   atomic_store_explicit(&process_driver, NULL, memory_order_release);
 }
 
-int fdr_watch_forks(void) { return pthread_atfork(NULL, NULL, in_child); }
+int fdb_watch_forks(void) { return pthread_atfork(NULL, NULL, in_child); }

@@ -2,7 +2,7 @@
 // Reads tensors, pointers, streams and scalars from Python objects, each by the cheapest route that its type has.
 
 #include "dtypes.h"
-#include "python_binding.h"
+#include "binding.h"
 
 #include <math.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static int find_exchange(PyTypeObject *type, struct route_entry *entry) {
   }
   if (PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
     // The table lives as long as the process, by DLPack's rule.
-    const struct fdr_dlexchange *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    const struct fdb_dlexchange *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     while (api && api->major > 1) {
       api = api->previous;
     }
@@ -121,30 +121,30 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "numpy's extents are read 
 static const struct {
   uint8_t code, bits, shift;
 } numpy_types[] = {
-    {FDR_DL_BOOL, 8, 0},
-    {FDR_DL_INT, 8, 0},
-    {FDR_DL_UINT, 8, 0},
-    {FDR_DL_INT, 16, 1},
-    {FDR_DL_UINT, 16, 1},
-    {FDR_DL_INT, 32, 2},
-    {FDR_DL_UINT, 32, 2},
-    {FDR_DL_INT, 64, 3},
-    {FDR_DL_UINT, 64, 3},
-    {FDR_DL_INT, 64, 3},
-    {FDR_DL_UINT, 64, 3},
-    {FDR_DL_FLOAT, 32, 2},
-    {FDR_DL_FLOAT, 64, 3},
+    {FDB_DL_BOOL, 8, 0},
+    {FDB_DL_INT, 8, 0},
+    {FDB_DL_UINT, 8, 0},
+    {FDB_DL_INT, 16, 1},
+    {FDB_DL_UINT, 16, 1},
+    {FDB_DL_INT, 32, 2},
+    {FDB_DL_UINT, 32, 2},
+    {FDB_DL_INT, 64, 3},
+    {FDB_DL_UINT, 64, 3},
+    {FDB_DL_INT, 64, 3},
+    {FDB_DL_UINT, 64, 3},
+    {FDB_DL_FLOAT, 32, 2},
+    {FDB_DL_FLOAT, 64, 3},
     {0, 0, 0},
-    {FDR_DL_COMPLEX, 64, 3},
-    {FDR_DL_COMPLEX, 128, 4},
-    {0, 0, 0},
-    {0, 0, 0},
+    {FDB_DL_COMPLEX, 64, 3},
+    {FDB_DL_COMPLEX, 128, 4},
     {0, 0, 0},
     {0, 0, 0},
     {0, 0, 0},
     {0, 0, 0},
     {0, 0, 0},
-    {FDR_DL_FLOAT, 16, 1},
+    {0, 0, 0},
+    {0, 0, 0},
+    {FDB_DL_FLOAT, 16, 1},
 };
 
 enum { NUMPY_VERSION = 0, NUMPY_ARRAY_TYPE = 2 }; // positions in numpy's table of C functions
@@ -274,18 +274,18 @@ static int route_of(PyObject *object, struct route_entry *entry) {
 // ---- DLPack ---------------------------------------------------------------------------------------------------------
 
 static int refuse_rank(int rank) {
-  PyErr_Format(PyExc_TypeError, "a tensor of rank %d; this run time reads up to %d", rank, (int)FDR_MAX_RANK);
+  PyErr_Format(PyExc_TypeError, "a tensor of rank %d; this run time reads up to %d", rank, (int)FDB_MAX_RANK);
   return -1;
 }
 
-static void mark_read_only(struct fdr_dltensor *tensor, bool read_only) {
-  tensor->lanes = (uint16_t)(tensor->lanes | (read_only ? FDR_READ_ONLY : 0));
+static void mark_read_only(struct fdb_dltensor *tensor, bool read_only) {
+  tensor->lanes = (uint16_t)(tensor->lanes | (read_only ? FDB_READ_ONLY : 0));
 }
 
 // Gives a tensor without strides (DLPack before 1.2) those of a contiguous one.
 static int complete_strides(struct tensor_view *view) {
-  struct fdr_dltensor *tensor = &view->tensor;
-  if (tensor->rank < 0 || tensor->rank > FDR_MAX_RANK) {
+  struct fdb_dltensor *tensor = &view->tensor;
+  if (tensor->rank < 0 || tensor->rank > FDB_MAX_RANK) {
     return refuse_rank(tensor->rank);
   }
   if (tensor->rank && !tensor->shape) {
@@ -293,7 +293,7 @@ static int complete_strides(struct tensor_view *view) {
     return -1;
   }
   if (!tensor->strides) {
-    tensor->strides = view->dims + FDR_MAX_RANK;
+    tensor->strides = view->dims + FDB_MAX_RANK;
     int64_t stride = 1;
     for (int d = tensor->rank - 1; d >= 0; d--) {
       tensor->strides[d] = stride;
@@ -309,30 +309,30 @@ static int read_capsule(PyObject *capsule, struct tensor_view *view) {
   bool read_only = false;
   // The capsule keeps its name, and so its ownership: its destructor calls the producer's deleter.
   if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-    struct fdr_dlmanaged_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    struct fdb_dlmanaged_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
     if (managed->major != 1) {
       PyErr_Format(PyExc_BufferError, "a DLPack %u tensor; this run time reads version 1", managed->major);
       return -1;
     }
-    if (managed->flags & FDR_DL_FLAG_IS_COPIED) {
+    if (managed->flags & FDB_DL_FLAG_IS_COPIED) {
       PyErr_SetString(PyExc_BufferError, "its __dlpack__ made a copy, which a kernel would write to for nothing");
       return -1;
     }
-    if (managed->flags & FDR_DL_FLAG_PADDED) {
+    if (managed->flags & FDB_DL_FLAG_PADDED) {
       PyErr_SetString(PyExc_BufferError, "its elements are padded to a byte each, and kernels read them packed");
       return -1;
     }
     view->tensor = managed->tensor;
-    read_only = managed->flags & FDR_DL_FLAG_READ_ONLY;
+    read_only = managed->flags & FDB_DL_FLAG_READ_ONLY;
   } else if (PyCapsule_IsValid(capsule, "dltensor")) {
-    struct fdr_dlmanaged *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    struct fdb_dlmanaged *managed = PyCapsule_GetPointer(capsule, "dltensor");
     view->tensor = managed->tensor;
   } else {
     PyErr_SetString(PyExc_BufferError, "its __dlpack__ did not return a DLPack capsule");
     return -1;
   }
   // A dtype of so many lanes is no dtype of a kernel, with or without our bit in them.
-  view->tensor.lanes = view->tensor.lanes & FDR_READ_ONLY ? 0 : view->tensor.lanes;
+  view->tensor.lanes = view->tensor.lanes & FDB_READ_ONLY ? 0 : view->tensor.lanes;
   mark_read_only(&view->tensor, read_only);
   return complete_strides(view);
 }
@@ -363,7 +363,7 @@ static int is_on_device(PyObject *object) {
   if (type == -1 && PyErr_Occurred()) {
     return -1;
   }
-  return type == FDR_DL_CUDA || type == FDR_DL_ROCM;
+  return type == FDB_DL_CUDA || type == FDB_DL_ROCM;
 }
 
 static int read_dlpack(PyObject *object, struct tensor_view *view, bool waits) {
@@ -387,7 +387,7 @@ static int read_dlpack(PyObject *object, struct tensor_view *view, bool waits) {
 
 // ---- buffers and array interfaces -----------------------------------------------------------------------------------
 
-static bool set_dtype(struct fdr_dltensor *tensor, unsigned code, size_t bytes) {
+static bool set_dtype(struct fdb_dltensor *tensor, unsigned code, size_t bytes) {
   tensor->code = (uint8_t)code;
   tensor->bits = (uint8_t)(8 * bytes);
   tensor->lanes = 1;
@@ -395,18 +395,18 @@ static bool set_dtype(struct fdr_dltensor *tensor, unsigned code, size_t bytes) 
 }
 
 // `kind` is a letter of the array interface: i u f b c.
-static bool dtype_from_kind(char kind, size_t bytes, struct fdr_dltensor *tensor) {
+static bool dtype_from_kind(char kind, size_t bytes, struct fdb_dltensor *tensor) {
   switch (kind) {
   case 'i':
-    return set_dtype(tensor, FDR_DL_INT, bytes);
+    return set_dtype(tensor, FDB_DL_INT, bytes);
   case 'u':
-    return set_dtype(tensor, FDR_DL_UINT, bytes);
+    return set_dtype(tensor, FDB_DL_UINT, bytes);
   case 'f':
-    return bytes > 1 && set_dtype(tensor, FDR_DL_FLOAT, bytes); // ml_dtypes' float8_e5m2 is '<f1', and named
+    return bytes > 1 && set_dtype(tensor, FDB_DL_FLOAT, bytes); // ml_dtypes' float8_e5m2 is '<f1', and named
   case 'b':
-    return set_dtype(tensor, FDR_DL_BOOL, bytes);
+    return set_dtype(tensor, FDB_DL_BOOL, bytes);
   case 'c':
-    return set_dtype(tensor, FDR_DL_COMPLEX, bytes);
+    return set_dtype(tensor, FDB_DL_COMPLEX, bytes);
   default:
     return false;
   }
@@ -417,7 +417,7 @@ static int refuse_byte_order(const char *format) {
   return -1;
 }
 
-static int dtype_from_format(const char *format, size_t bytes, struct fdr_dltensor *tensor) {
+static int dtype_from_format(const char *format, size_t bytes, struct fdb_dltensor *tensor) {
   const char *letter = format;
   if (*letter == '>' || *letter == '!') {
     if (bytes > 1) {
@@ -451,7 +451,7 @@ static int strides_from_bytes(struct tensor_view *view, size_t bytes) {
   // Elements have 1, 2, 4, 8 or 16 bytes, and a division would be the dearest instruction of the whole call.
   unsigned shift = (unsigned)__builtin_ctzl(bytes);
   for (int d = 0; d < view->tensor.rank; d++) {
-    int64_t *stride = &view->dims[FDR_MAX_RANK + d];
+    int64_t *stride = &view->dims[FDB_MAX_RANK + d];
     if (*stride & (int64_t)(bytes - 1)) {
       if (view->dims[d] > 1) {
         PyErr_Format(PyExc_ValueError, "its stride %d of %lld bytes is not a multiple of the element size %zu", d,
@@ -482,28 +482,28 @@ static int read_buffer(PyObject *object, struct tensor_view *view) {
     Py_XDECREF(kind);
     Py_XDECREF(value);
     Py_XDECREF(trace);
-    int result = read_interface(object, interface, FDR_DL_CPU, view);
+    int result = read_interface(object, interface, FDB_DL_CPU, view);
     Py_DECREF(interface);
     return result;
   }
-  struct fdr_dltensor *tensor = &view->tensor;
+  struct fdb_dltensor *tensor = &view->tensor;
   int result = -1;
-  if (buffer.ndim > FDR_MAX_RANK) {
+  if (buffer.ndim > FDB_MAX_RANK) {
     refuse_rank(buffer.ndim);
   } else if (buffer.ndim && !buffer.shape) {
     PyErr_Format(PyExc_BufferError, "its buffer has %d dimensions, but no shape", buffer.ndim);
   } else if (dtype_from_format(buffer.format ? buffer.format : "B", (size_t)buffer.itemsize, tensor) == 0) {
     tensor->data = buffer.buf;
-    tensor->device_type = FDR_DL_CPU;
+    tensor->device_type = FDB_DL_CPU;
     tensor->device_id = 0;
     tensor->rank = buffer.ndim;
     tensor->byte_offset = 0;
     mark_read_only(tensor, buffer.readonly);
     tensor->shape = view->dims;
-    tensor->strides = buffer.strides ? view->dims + FDR_MAX_RANK : NULL; // ctypes has none, though it was asked
+    tensor->strides = buffer.strides ? view->dims + FDB_MAX_RANK : NULL; // ctypes has none, though it was asked
     for (int d = 0; d < buffer.ndim; d++) {
       view->dims[d] = buffer.shape[d];
-      view->dims[FDR_MAX_RANK + d] = buffer.strides ? buffer.strides[d] : 0;
+      view->dims[FDB_MAX_RANK + d] = buffer.strides ? buffer.strides[d] : 0;
     }
     result = buffer.strides ? strides_from_bytes(view, (size_t)buffer.itemsize) : complete_strides(view);
   }
@@ -518,12 +518,12 @@ static int read_numpy(PyObject *object, struct tensor_view *view) {
   const struct numpy_dtype *dtype = array->dtype;
   unsigned number = (unsigned)dtype->number;
   if (number >= sizeof numpy_types / sizeof *numpy_types || !numpy_types[number].bits || dtype->byte_order == '>' ||
-      array->rank > FDR_MAX_RANK) {
+      array->rank > FDB_MAX_RANK) {
     return read_buffer(object, view);
   }
-  struct fdr_dltensor *tensor = &view->tensor;
+  struct fdb_dltensor *tensor = &view->tensor;
   tensor->data = array->data;
-  tensor->device_type = FDR_DL_CPU;
+  tensor->device_type = FDB_DL_CPU;
   tensor->device_id = 0;
   tensor->rank = array->rank;
   tensor->code = numpy_types[number].code;
@@ -543,7 +543,7 @@ static int read_numpy(PyObject *object, struct tensor_view *view) {
   return odd & ((1 << shift) - 1) ? read_buffer(object, view) : 0;
 }
 
-static int dtype_from_name(PyObject *object, const char *typestr, size_t size, struct fdr_dltensor *tensor) {
+static int dtype_from_name(PyObject *object, const char *typestr, size_t size, struct fdb_dltensor *tensor) {
   PyObject *dtype = optional_attribute(object, names.dtype);
   PyObject *name = dtype ? optional_attribute(dtype, names.name) : NULL;
   Py_XDECREF(dtype);
@@ -557,9 +557,9 @@ static int dtype_from_name(PyObject *object, const char *typestr, size_t size, s
   }
   int result = -1;
   const char *text = PyBytes_AsString(bytes);
-  for (size_t i = 0; i < sizeof fdr_dtypes / sizeof *fdr_dtypes; i++) {
-    uint32_t dtype = fdr_dtypes[i].dtype;
-    if (!strcmp(text, fdr_dtypes[i].framework) && (dtype & 0xff) == 8 * size) {
+  for (size_t i = 0; i < sizeof fdb_dtypes / sizeof *fdb_dtypes; i++) {
+    uint32_t dtype = fdb_dtypes[i].dtype;
+    if (!strcmp(text, fdb_dtypes[i].framework) && (dtype & 0xff) == 8 * size) {
       tensor->code = (uint8_t)(dtype >> 8);
       tensor->bits = (uint8_t)dtype;
       tensor->lanes = 1;
@@ -580,7 +580,7 @@ static int read_integers(PyObject *tuple, int64_t *out) {
     PyErr_SetString(PyExc_TypeError, "its array interface has a shape or strides that are not a tuple");
     return -1;
   }
-  if (count > FDR_MAX_RANK) {
+  if (count > FDB_MAX_RANK) {
     return refuse_rank((int)count);
   }
   for (Py_ssize_t d = 0; d < count; d++) {
@@ -593,7 +593,7 @@ static int read_integers(PyObject *tuple, int64_t *out) {
 }
 
 // '<f4': byte order, kind, bytes.
-static int read_typestr(PyObject *object, PyObject *typestr, struct fdr_dltensor *tensor, size_t *bytes) {
+static int read_typestr(PyObject *object, PyObject *typestr, struct fdb_dltensor *tensor, size_t *bytes) {
   static const char *const sizes[] = {"1", "2", "4", "8", "16"};
   PyObject *encoded = PyUnicode_Check(typestr) ? PyUnicode_AsUTF8String(typestr) : NULL;
   if (!encoded) {
@@ -629,7 +629,7 @@ struct interface_items {
 
 static int read_interface_items(PyObject *object, const struct interface_items *items, int32_t device_type,
                                 struct tensor_view *view) {
-  struct fdr_dltensor *tensor = &view->tensor;
+  struct fdb_dltensor *tensor = &view->tensor;
   PyObject *data = items->data;
   if (!data || !items->shape || !items->typestr || !PyTuple_Check(data) || PyTuple_Size(data) < 1) {
     PyErr_SetString(PyExc_TypeError, "its array interface lacks data, shape or typestr");
@@ -661,7 +661,7 @@ static int read_interface_items(PyObject *object, const struct interface_items *
   if (!items->strides || items->strides == Py_None) {
     return complete_strides(view);
   }
-  tensor->strides = view->dims + FDR_MAX_RANK;
+  tensor->strides = view->dims + FDB_MAX_RANK;
   int count = read_integers(items->strides, tensor->strides);
   if (count >= 0 && count != tensor->rank) {
     PyErr_SetString(PyExc_TypeError, "its array interface has shape and strides of different lengths");
@@ -704,7 +704,7 @@ static int read_cuda_array(PyObject *object, struct tensor_view *view) {
     return -1;
   }
   // The interface does not name its device; the driver finds an address of another one by itself.
-  int result = read_interface(object, interface, FDR_DL_CUDA_MANAGED, view);
+  int result = read_interface(object, interface, FDB_DL_CUDA_MANAGED, view);
   view->keep = interface;
   return result;
 }
@@ -872,34 +872,34 @@ int read_stream(PyObject *object, uint64_t *stream) { return read_stream_level(o
 
 // Leaves no exception behind: a scalar that does not fit one specialization may fit the next. What is not about its
 // type, such as a KeyboardInterrupt in its __index__, stays set.
-static enum fdr_code refuse_type(PyObject *object, uint32_t dtype, const char *label) {
+static enum fdb_code refuse_type(PyObject *object, uint32_t dtype, const char *label) {
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) {
-    return FDR_TYPE;
+    return FDB_TYPE;
   }
   PyErr_Clear();
   PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
   PyObject *name = type ? PyUnicode_AsUTF8String(type) : NULL;
-  enum fdr_code code = fdr_fail(FDR_TYPE, "argument %s must be %s, got a value of type %s", label,
-                                fdr_dtype_name(dtype), name ? PyBytes_AsString(name) : "?");
+  enum fdb_code code = fdb_fail(FDB_TYPE, "argument %s must be %s, got a value of type %s", label,
+                                fdb_dtype_name(dtype), name ? PyBytes_AsString(name) : "?");
   Py_XDECREF(name);
   Py_XDECREF(type);
   PyErr_Clear();
   return code;
 }
 
-static enum fdr_code refuse_range(PyObject *object, uint32_t dtype, const char *label) {
+static enum fdb_code refuse_range(PyObject *object, uint32_t dtype, const char *label) {
   PyErr_Clear();
   PyObject *text = PyObject_Repr(object);
   PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
-  enum fdr_code code = fdr_fail(FDR_OVERFLOW, "argument %s must be %s, got %.80s, which is out of its range", label,
-                                fdr_dtype_name(dtype), bytes ? PyBytes_AsString(bytes) : "a number");
+  enum fdb_code code = fdb_fail(FDB_OVERFLOW, "argument %s must be %s, got %.80s, which is out of its range", label,
+                                fdb_dtype_name(dtype), bytes ? PyBytes_AsString(bytes) : "a number");
   Py_XDECREF(bytes);
   Py_XDECREF(text);
   PyErr_Clear();
   return code;
 }
 
-static enum fdr_code read_integer(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
+static enum fdb_code read_integer(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
   PyObject *index = object;
   if (Py_IS_TYPE(object, &PyLong_Type)) {
     Py_INCREF(index);
@@ -908,7 +908,7 @@ static enum fdr_code read_integer(PyObject *object, uint32_t dtype, const char *
   }
   unsigned width = dtype & 0xff;
   bool fits;
-  if (dtype >> 8 == FDR_DL_UINT) {
+  if (dtype >> 8 == FDB_DL_UINT) {
     *bits = PyLong_AsUnsignedLongLong(index);
     fits = !(*bits == (uint64_t)-1 && PyErr_Occurred()) && (width == 64 || *bits >> width == 0);
   } else {
@@ -919,23 +919,23 @@ static enum fdr_code read_integer(PyObject *object, uint32_t dtype, const char *
     *bits = (uint64_t)value;
   }
   Py_DECREF(index);
-  return fits ? FDR_OK : refuse_range(object, dtype, label);
+  return fits ? FDB_OK : refuse_range(object, dtype, label);
 }
 
-static enum fdr_code read_bool(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
+static enum fdb_code read_bool(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
   if (PyBool_Check(object)) {
     *bits = object == Py_True;
-    return FDR_OK;
+    return FDB_OK;
   }
   PyObject *index = PyNumber_Index(object);
   if (index) {
     long value = PyLong_AsLong(index);
     Py_DECREF(index);
     *bits = (uint64_t)value;
-    return value == 0 || value == 1 ? FDR_OK : refuse_range(object, dtype, label);
+    return value == 0 || value == 1 ? FDB_OK : refuse_range(object, dtype, label);
   }
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
-    return FDR_TYPE;
+    return FDB_TYPE;
   }
   PyErr_Clear();
   // numpy's bool is neither a Python bool nor an integer.
@@ -948,18 +948,18 @@ static enum fdr_code read_bool(PyObject *object, uint32_t dtype, const char *lab
     return refuse_type(object, dtype, label);
   }
   *bits = (uint64_t)truth;
-  return FDR_OK;
+  return FDB_OK;
 }
 
-enum fdr_code read_scalar(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
+enum fdb_code read_scalar(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits) {
   unsigned code = dtype >> 8, width = dtype & 0xff;
-  if (code == FDR_DL_BOOL) {
+  if (code == FDB_DL_BOOL) {
     return read_bool(object, dtype, label, bits);
   }
   if (PyBool_Check(object)) {
     return refuse_type(object, dtype, label);
   }
-  if (code == FDR_DL_INT || code == FDR_DL_UINT) {
+  if (code == FDB_DL_INT || code == FDB_DL_UINT) {
     return read_integer(object, dtype, label, bits);
   }
   double value = PyFloat_AsDouble(object);
@@ -977,10 +977,10 @@ enum fdr_code read_scalar(PyObject *object, uint32_t dtype, const char *label, u
     *bits = raw;
     fits = !isinf(narrow) || isinf(value);
   } else {
-    fits = fdr_round_float(value, code == FDR_DL_BFLOAT ? 8 : 5, code == FDR_DL_BFLOAT ? 7 : 10, bits);
+    fits = fdb_round_float(value, code == FDB_DL_BFLOAT ? 8 : 5, code == FDB_DL_BFLOAT ? 7 : 10, bits);
     if (!fits && isinf(value)) {
       fits = true;
     }
   }
-  return fits ? FDR_OK : refuse_range(object, dtype, label);
+  return fits ? FDB_OK : refuse_range(object, dtype, label);
 }

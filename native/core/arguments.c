@@ -2,7 +2,7 @@
 // Checks the arguments of a call against a table and packs them into the block that the launcher library reads.
 
 #include "dtypes.h"
-#include "flydsl_runtime.h"
+#include "runtime.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,39 +10,39 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *fdr_dtype_name(uint32_t dtype) {
-  for (size_t i = 0; i < sizeof fdr_dtypes / sizeof *fdr_dtypes; i++) {
-    if (fdr_dtypes[i].dtype == dtype) {
-      return fdr_dtypes[i].name;
+const char *fdb_dtype_name(uint32_t dtype) {
+  for (size_t i = 0; i < sizeof fdb_dtypes / sizeof *fdb_dtypes; i++) {
+    if (fdb_dtypes[i].dtype == dtype) {
+      return fdb_dtypes[i].name;
     }
   }
-  return dtype == FDR_DTYPE(FDR_DL_COMPLEX, 64)    ? "complex64"
-         : dtype == FDR_DTYPE(FDR_DL_COMPLEX, 128) ? "complex128"
+  return dtype == FDB_DTYPE(FDB_DL_COMPLEX, 64)    ? "complex64"
+         : dtype == FDB_DTYPE(FDB_DL_COMPLEX, 128) ? "complex128"
                                                    : "an unknown dtype";
 }
 
-static uint32_t dtype_of(const struct fdr_dltensor *tensor) { return FDR_DTYPE(tensor->code, tensor->bits); }
+static uint32_t dtype_of(const struct fdb_dltensor *tensor) { return FDB_DTYPE(tensor->code, tensor->bits); }
 
-static uint32_t element_of(const struct fdr_dltensor *tensor) {
+static uint32_t element_of(const struct fdb_dltensor *tensor) {
   uint32_t element;
   memcpy(&element, &tensor->code, sizeof element);
   return element;
 }
 
-static uintptr_t address_of(const struct fdr_dltensor *tensor) {
+static uintptr_t address_of(const struct fdb_dltensor *tensor) {
   return (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
 }
 
-static uint32_t lanes_of(const struct fdr_dltensor *tensor) { return tensor->lanes & ~FDR_READ_ONLY; }
+static uint32_t lanes_of(const struct fdb_dltensor *tensor) { return tensor->lanes & ~FDB_READ_ONLY; }
 
 // Elements below 8 bits and the floats of 8 are also kept as bytes, in frameworks without such a dtype.
-static bool same_dtype(uint32_t want, const struct fdr_dltensor *tensor) {
+static bool same_dtype(uint32_t want, const struct fdb_dltensor *tensor) {
   uint32_t have = dtype_of(tensor);
   if (have == want) {
     return lanes_of(tensor) == 1 || tensor->bits < 8;
   }
-  bool byte = have == FDR_DTYPE(FDR_DL_UINT, 8) || have == FDR_DTYPE(FDR_DL_INT, 8);
-  return lanes_of(tensor) == 1 && byte && ((want & 0xff) < 8 || want >> 8 > FDR_DL_BOOL);
+  bool byte = have == FDB_DTYPE(FDB_DL_UINT, 8) || have == FDB_DTYPE(FDB_DL_INT, 8);
+  return lanes_of(tensor) == 1 && byte && ((want & 0xff) < 8 || want >> 8 > FDB_DL_BOOL);
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -65,29 +65,29 @@ static void append(struct text *text, const char *format, ...) {
   }
 }
 
-static void describe(char *buffer, size_t size, const struct fdr_dltensor *tensor) {
+static void describe(char *buffer, size_t size, const struct fdb_dltensor *tensor) {
   struct text text = {buffer, size};
-  append(&text, "%s[", fdr_dtype_name(dtype_of(tensor)));
-  for (int d = 0; d < tensor->rank && d < FDR_MAX_RANK; d++) {
+  append(&text, "%s[", fdb_dtype_name(dtype_of(tensor)));
+  for (int d = 0; d < tensor->rank && d < FDB_MAX_RANK; d++) {
     append(&text, "%s%" PRId64, d ? ", " : "", tensor->shape[d]);
   }
-  for (int d = 0; d < tensor->rank && d < FDR_MAX_RANK; d++) {
+  for (int d = 0; d < tensor->rank && d < FDB_MAX_RANK; d++) {
     append(&text, "%s%" PRId64, d ? ", " : " : ", tensor->strides[d]);
   }
   append(&text, "]");
 }
 
 struct check {
-  const struct fdr_argument *argument;
-  const struct fdr_table *table;
-  const struct fdr_dltensor *tensor; // NULL for an argument that came as a bare pointer
-  struct fdr_name_value *names;
+  const struct fdb_argument *argument;
+  const struct fdb_table *table;
+  const struct fdb_dltensor *tensor; // NULL for an argument that came as a bare pointer
+  struct fdb_name_value *names;
   bool quiet;
 };
 
-static enum fdr_code wrong(const struct check *check, enum fdr_code code, const char *format, ...)
+static enum fdb_code wrong(const struct check *check, enum fdb_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static enum fdr_code wrong(const struct check *check, enum fdr_code code, const char *format, ...) {
+static enum fdb_code wrong(const struct check *check, enum fdb_code code, const char *format, ...) {
   if (check->quiet) {
     return code;
   }
@@ -101,27 +101,27 @@ static enum fdr_code wrong(const struct check *check, enum fdr_code code, const 
   } else {
     snprintf(got, sizeof got, "a pointer");
   }
-  return fdr_fail(code, "argument %s must be %s, got %s: %s", check->argument->label, check->argument->expected, got,
+  return fdb_fail(code, "argument %s must be %s, got %s: %s", check->argument->label, check->argument->expected, got,
                   why);
 }
 
 // ---- checks ---------------------------------------------------------------------------------------------------------
 
-static enum fdr_code explain_dim(const struct check *check, const struct fdr_dim *dim, const char *what, int d,
+static enum fdb_code explain_dim(const struct check *check, const struct fdb_dim *dim, const char *what, int d,
                                  int64_t value) {
   if (dim->size >= 0) {
-    return wrong(check, FDR_VALUE, "%s %d is %" PRId64 ", not %" PRId64, what, d, value, dim->size);
+    return wrong(check, FDB_VALUE, "%s %d is %" PRId64 ", not %" PRId64, what, d, value, dim->size);
   }
   if (value & (int64_t)(dim->divisor - 1)) {
-    return wrong(check, FDR_VALUE, "%s %d is %" PRId64 ", which is not divisible by %u", what, d, value, dim->divisor);
+    return wrong(check, FDB_VALUE, "%s %d is %" PRId64 ", which is not divisible by %u", what, d, value, dim->divisor);
   }
-  const struct fdr_name_value *known = &check->names[dim->name];
-  return wrong(check, FDR_VALUE, "%s is %" PRId64 " in %s but %" PRId64 " in %s", check->table->names[dim->name],
+  const struct fdb_name_value *known = &check->names[dim->name];
+  return wrong(check, FDB_VALUE, "%s is %" PRId64 " in %s but %" PRId64 " in %s", check->table->names[dim->name],
                known->value, check->table->arguments[known->argument].label, value, check->argument->label);
 }
 
 // On the path of every call, so it only says whether; explain_dim() says why.
-static inline bool fits_dim(struct fdr_name_value *names, int32_t argument, const struct fdr_dim *dim, int64_t value) {
+static inline bool fits_dim(struct fdb_name_value *names, int32_t argument, const struct fdb_dim *dim, int64_t value) {
   if (dim->size >= 0) {
     return value == dim->size;
   }
@@ -131,7 +131,7 @@ static inline bool fits_dim(struct fdr_name_value *names, int32_t argument, cons
   if (dim->name < 0) {
     return true;
   }
-  struct fdr_name_value *known = &names[dim->name];
+  struct fdb_name_value *known = &names[dim->name];
   if (known->argument < 0) {
     known->value = value;
     known->argument = argument;
@@ -140,19 +140,19 @@ static inline bool fits_dim(struct fdr_name_value *names, int32_t argument, cons
   return value == known->value;
 }
 
-static enum fdr_code check_pointer(const struct check *check, uintptr_t address) {
+static enum fdb_code check_pointer(const struct check *check, uintptr_t address) {
   if (address & (check->argument->align - 1)) {
-    return wrong(check, FDR_VALUE, "the data is at 0x%" PRIxPTR ", which is not aligned to %u bytes", address,
+    return wrong(check, FDB_VALUE, "the data is at 0x%" PRIxPTR ", which is not aligned to %u bytes", address,
                  check->argument->align);
   }
-  return FDR_OK;
+  return FDB_OK;
 }
 
-static enum fdr_code refuse_no_data(const struct check *check) { // torch's FakeTensor, for one
-  return wrong(check, FDR_VALUE, "it has no data");
+static enum fdb_code refuse_no_data(const struct check *check) { // torch's FakeTensor, for one
+  return wrong(check, FDB_VALUE, "it has no data");
 }
 
-static bool is_empty(const struct fdr_dltensor *tensor) {
+static bool is_empty(const struct fdb_dltensor *tensor) {
   bool empty = false;
   for (int d = 0; d < tensor->rank; d++) {
     empty |= tensor->shape[d] == 0;
@@ -160,7 +160,7 @@ static bool is_empty(const struct fdr_dltensor *tensor) {
   return empty;
 }
 
-static bool reaches_within_32_bits(const struct fdr_dltensor *tensor) {
+static bool reaches_within_32_bits(const struct fdb_dltensor *tensor) {
   int64_t last = 0, reach; // the offset of the last element from the first
   for (int d = 0; d < tensor->rank; d++) {
     int64_t steps = tensor->shape[d] - 1;
@@ -172,24 +172,24 @@ static bool reaches_within_32_bits(const struct fdr_dltensor *tensor) {
   return last <= INT32_MAX;
 }
 
-static enum fdr_code check_tensor(const struct check *check) {
-  const struct fdr_argument *argument = check->argument;
-  const struct fdr_dltensor *tensor = check->tensor;
+static enum fdb_code check_tensor(const struct check *check) {
+  const struct fdb_argument *argument = check->argument;
+  const struct fdb_dltensor *tensor = check->tensor;
   if (!same_dtype(argument->dtype, tensor)) {
-    return wrong(check, FDR_TYPE, "the dtype is %s%s, not %s", fdr_dtype_name(dtype_of(tensor)),
-                 lanes_of(tensor) == 1 || tensor->bits < 8 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
+    return wrong(check, FDB_TYPE, "the dtype is %s%s, not %s", fdb_dtype_name(dtype_of(tensor)),
+                 lanes_of(tensor) == 1 || tensor->bits < 8 ? "" : " in vectors", fdb_dtype_name(argument->dtype));
   }
-  if (argument->written && (tensor->lanes & FDR_READ_ONLY)) {
-    return wrong(check, FDR_VALUE, "it is read-only, and the launcher writes it");
+  if (argument->written && (tensor->lanes & FDB_READ_ONLY)) {
+    return wrong(check, FDB_VALUE, "it is read-only, and the launcher writes it");
   }
-  if (argument->kind == FDR_POINTER) {
+  if (argument->kind == FDB_POINTER) {
     return tensor->data || is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
   }
   if (tensor->rank != argument->rank) {
-    return wrong(check, FDR_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
+    return wrong(check, FDB_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
   }
   // Copies in registers: a store to `names` could change what lies behind any pointer.
-  struct fdr_name_value *names = check->names;
+  struct fdb_name_value *names = check->names;
   const int32_t index = (int32_t)(argument - check->table->arguments), rank = tensor->rank;
   const int64_t *shape = tensor->shape, *strides = tensor->strides;
   bool empty = false;
@@ -199,15 +199,15 @@ static enum fdr_code check_tensor(const struct check *check) {
       return explain_dim(check, &argument->shape[d], "extent", d, extent);
     }
     if (extent < 0) {
-      return wrong(check, FDR_VALUE, "extent %d is negative", d);
+      return wrong(check, FDB_VALUE, "extent %d is negative", d);
     }
     if (extent > INT32_MAX) {
-      return wrong(check, FDR_OVERFLOW, "extent %d does not fit in 32 bits", d);
+      return wrong(check, FDB_OVERFLOW, "extent %d does not fit in 32 bits", d);
     }
     empty |= extent == 0;
   }
   if (empty) {
-    return FDR_OK; // nothing is read, so neither strides nor address mean anything
+    return FDB_OK; // nothing is read, so neither strides nor address mean anything
   }
   for (int d = 0; d < rank; d++) {
     if (shape[d] == 1) {
@@ -218,12 +218,12 @@ static enum fdr_code check_tensor(const struct check *check) {
       return explain_dim(check, &argument->strides[d], "stride", d, stride);
     }
     if (stride < 0) {
-      return wrong(check, FDR_VALUE, "stride %d is negative", d);
+      return wrong(check, FDB_VALUE, "stride %d is negative", d);
     }
   }
   if (argument->offsets_32 && !reaches_within_32_bits(tensor)) {
     return wrong(
-        check, FDR_OVERFLOW,
+        check, FDB_OVERFLOW,
         "the last element is more than 2^31 - 1 elements from the first, and the kernel was compiled for 32-bit "
         "strides");
   }
@@ -233,39 +233,39 @@ static enum fdr_code check_tensor(const struct check *check) {
   return check_pointer(check, address_of(tensor));
 }
 
-static uint32_t type_of(const struct fdr_dltensor *tensor) {
+static uint32_t type_of(const struct fdb_dltensor *tensor) {
   return tensor->device_type > 0 && tensor->device_type < 32 ? 1U << tensor->device_type : 0;
 }
 
 // Managed memory is every device's, and what the CUDA array interface names goes by that, since it names no device.
-static bool may_be_pageable(const struct fdr_driver *driver, uint32_t type) {
-  return type & driver->host_types & ~(1U << FDR_DL_CUDA_MANAGED);
+static bool may_be_pageable(const struct fdb_driver *driver, uint32_t type) {
+  return type & driver->host_types & ~(1U << FDB_DL_CUDA_MANAGED);
 }
 
-enum fdr_code fdr_check_host_memory(const struct fdr_driver *driver, const struct fdr_table *table,
-                                    const struct fdr_value *values, int device) {
+enum fdb_code fdb_check_host_memory(const struct fdb_driver *driver, const struct fdb_table *table,
+                                    const struct fdb_value *values, int device) {
   for (uint32_t i = 0; driver->reads_host && i < table->argument_count; i++) {
-    const struct fdr_dltensor *tensor = values[i].tensor;
+    const struct fdb_dltensor *tensor = values[i].tensor;
     if (tensor && may_be_pageable(driver, type_of(tensor)) && !is_empty(tensor) &&
         !driver->reads_host(device, (const void *)address_of(tensor))) {
-      return fdr_fail(FDR_TYPE,
+      return fdb_fail(FDB_TYPE,
                       "argument %s is in host memory, which device %d cannot read; move it to the device, or allocate "
                       "it pinned",
                       table->arguments[i].label, device);
     }
   }
-  return FDR_OK;
+  return FDB_OK;
 }
 
-enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_table *table,
-                              const struct fdr_value *values, int *device, bool *host) {
+enum fdb_code fdb_find_device(const struct fdb_driver *driver, const struct fdb_table *table,
+                              const struct fdb_value *values, int *device, bool *host) {
   int32_t first = -1;
   int32_t known_type = -1, known_id = -1;
   *device = -1;
   *host = false;
   for (uint32_t i = 0; i < table->argument_count; i++) {
-    const struct fdr_argument *argument = &table->arguments[i];
-    const struct fdr_dltensor *tensor = values[i].tensor;
+    const struct fdb_argument *argument = &table->arguments[i];
+    const struct fdb_dltensor *tensor = values[i].tensor;
     if (!tensor) {
       continue;
     }
@@ -280,21 +280,21 @@ enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_
       continue;
     }
     if (!(type & driver->device_types)) {
-      return fdr_fail(FDR_VALUE, "argument %s is on a device of DLPack type %d, which %s does not reach",
+      return fdb_fail(FDB_VALUE, "argument %s is on a device of DLPack type %d, which %s does not reach",
                       argument->label, tensor->device_type, driver->name);
     }
     if (first >= 0 && tensor->device_id != *device) {
-      return fdr_fail(FDR_VALUE, "argument %s is on device %d, but argument %s is on device %d", argument->label,
+      return fdb_fail(FDB_VALUE, "argument %s is on device %d, but argument %s is on device %d", argument->label,
                       tensor->device_id, table->arguments[first].label, *device);
     }
-    if (tensor->device_id < 0 || tensor->device_id >= FDR_MAX_DEVICES) {
-      return fdr_fail(FDR_VALUE, "argument %s is on device %d; this run time serves devices 0 to %d", argument->label,
-                      tensor->device_id, FDR_MAX_DEVICES - 1);
+    if (tensor->device_id < 0 || tensor->device_id >= FDB_MAX_DEVICES) {
+      return fdb_fail(FDB_VALUE, "argument %s is on device %d; this run time serves devices 0 to %d", argument->label,
+                      tensor->device_id, FDB_MAX_DEVICES - 1);
     }
     *device = tensor->device_id;
     first = first < 0 ? (int32_t)i : first;
   }
-  return FDR_OK;
+  return FDB_OK;
 }
 
 // ---- packing --------------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ static inline void put(char *at, uint64_t value, uint32_t bytes) {
   }
 }
 
-static inline void put_dim(char *block, const struct fdr_dim *dim, int64_t value) {
+static inline void put_dim(char *block, const struct fdb_dim *dim, int64_t value) {
   if (dim->wide) {
     memcpy(block + dim->at, &value, 8);
   } else {
@@ -325,24 +325,24 @@ static inline void put_dim(char *block, const struct fdr_dim *dim, int64_t value
   }
 }
 
-static void pack_tensor(const struct fdr_argument *argument, const struct fdr_dltensor *tensor, char *block) {
+static void pack_tensor(const struct fdb_argument *argument, const struct fdb_dltensor *tensor, char *block) {
   put(block + argument->at, address_of(tensor), 8);
-  for (int d = 0; argument->kind == FDR_TENSOR && d < argument->rank; d++) {
+  for (int d = 0; argument->kind == FDB_TENSOR && d < argument->rank; d++) {
     put_dim(block, &argument->shape[d], tensor->shape[d]);
     put_dim(block, &argument->strides[d], tensor->strides[d]);
   }
 }
 
-// Packs slot by slot, whatever fdr_check_and_pack() has packed before.
-static void pack_repeats(const struct fdr_table *table, const struct fdr_value *values, char *block) {
+// Packs slot by slot, whatever fdb_check_and_pack() has packed before.
+static void pack_repeats(const struct fdb_table *table, const struct fdb_value *values, char *block) {
   for (uint32_t i = 0; i < table->slot_count; i++) {
-    const struct fdr_slot *slot = &table->slots[i];
+    const struct fdb_slot *slot = &table->slots[i];
     char *at = block + slot->offset;
     if (slot->argument < 0) {
       continue;
     }
-    const struct fdr_value *value = &values[slot->argument];
-    if (slot->kind != FDR_SLOT_LAYOUT) {
+    const struct fdb_value *value = &values[slot->argument];
+    if (slot->kind != FDB_SLOT_LAYOUT) {
       put(at, value->tensor ? address_of(value->tensor) : value->bits, slot->size);
       continue;
     }
@@ -356,7 +356,7 @@ static void pack_repeats(const struct fdr_table *table, const struct fdr_value *
 }
 
 // Gives a dim its place; one that has a place already is left to pack_repeats().
-static void place(struct fdr_table *table, struct fdr_dim *dim, uint32_t at, uint8_t bytes) {
+static void place(struct fdb_table *table, struct fdb_dim *dim, uint32_t at, uint8_t bytes) {
   if (dim->at) {
     table->repeats = true;
   }
@@ -364,23 +364,23 @@ static void place(struct fdr_table *table, struct fdr_dim *dim, uint32_t at, uin
   dim->wide = bytes == 8;
 }
 
-void fdr_finish_table(struct fdr_table *table) {
+void fdb_finish_table(struct fdb_table *table) {
   for (uint32_t i = 0; i < table->argument_count; i++) {
-    struct fdr_argument *argument = &table->arguments[i];
-    const struct fdr_dltensor like = {
+    struct fdb_argument *argument = &table->arguments[i];
+    const struct fdb_dltensor like = {
         .code = (uint8_t)(argument->dtype >> 8), .bits = (uint8_t)argument->dtype, .lanes = 1};
     argument->element = element_of(&like);
-    const struct fdr_dltensor read_only = {.lanes = FDR_READ_ONLY};
+    const struct fdb_dltensor read_only = {.lanes = FDB_READ_ONLY};
     argument->matters = argument->written ? UINT32_MAX : ~element_of(&read_only);
     argument->size = 8;
   }
   for (uint32_t i = 0; i < table->slot_count; i++) {
-    const struct fdr_slot *slot = &table->slots[i];
+    const struct fdb_slot *slot = &table->slots[i];
     if (slot->argument < 0) {
       continue;
     }
-    struct fdr_argument *argument = &table->arguments[slot->argument];
-    if (slot->kind != FDR_SLOT_LAYOUT) {
+    struct fdb_argument *argument = &table->arguments[slot->argument];
+    if (slot->kind != FDB_SLOT_LAYOUT) {
       table->repeats |= argument->at != 0;
       argument->at = slot->offset;
       argument->size = (uint8_t)slot->size;
@@ -400,14 +400,14 @@ void fdr_finish_table(struct fdr_table *table) {
 
 // Checks and packs a tensor of the very dtype, with data. False: it has to be looked at closely, which may still find
 // nothing wrong. What it then leaves in `names` and `block` is what check_tensor() and pack_tensor() put there, too.
-static inline bool take_tensor(const struct fdr_argument *argument, const struct fdr_dltensor *tensor, int32_t index,
-                               struct fdr_name_value *names, char *block) {
+static inline bool take_tensor(const struct fdb_argument *argument, const struct fdb_dltensor *tensor, int32_t index,
+                               struct fdb_name_value *names, char *block) {
   const int32_t rank = argument->rank;
   if ((element_of(tensor) & argument->matters) != argument->element || tensor->rank != rank) {
     return false;
   }
   // Copies in registers: a store could change what lies behind any pointer.
-  const struct fdr_dim *dims = argument->shape;
+  const struct fdb_dim *dims = argument->shape;
   const int64_t *shape = tensor->shape, *strides = tensor->strides;
   uint64_t odd = 0; // above bit 30: an extent is 0, negative or too large; then bit 63: a stride is negative
   for (int d = 0; d < rank; d++) {
@@ -442,10 +442,10 @@ static inline bool take_tensor(const struct fdr_argument *argument, const struct
   return true;
 }
 
-static enum fdr_code take_closely(const struct fdr_table *table, uint32_t i, const struct fdr_value *value,
-                                  struct fdr_name_value *names, char *block, bool quiet) {
+static enum fdb_code take_closely(const struct fdb_table *table, uint32_t i, const struct fdb_value *value,
+                                  struct fdb_name_value *names, char *block, bool quiet) {
   const struct check check = {&table->arguments[i], table, value->tensor, names, quiet};
-  enum fdr_code failed = value->tensor ? check_tensor(&check) : check_pointer(&check, (uintptr_t)value->bits);
+  enum fdb_code failed = value->tensor ? check_tensor(&check) : check_pointer(&check, (uintptr_t)value->bits);
   if (failed) {
     return failed;
   }
@@ -454,27 +454,27 @@ static enum fdr_code take_closely(const struct fdr_table *table, uint32_t i, con
   } else {
     put(block + check.argument->at, value->bits, 8);
   }
-  return FDR_OK;
+  return FDB_OK;
 }
 
-enum fdr_code fdr_check_and_pack(const struct fdr_table *table, const struct fdr_value *values,
-                                 struct fdr_name_value *names, char *block, bool quiet) {
-  memset(block + FDR_NULL_SLOT, 0, 8);
+enum fdb_code fdb_check_and_pack(const struct fdb_table *table, const struct fdb_value *values,
+                                 struct fdb_name_value *names, char *block, bool quiet) {
+  memset(block + FDB_NULL_SLOT, 0, 8);
   for (uint32_t i = 0; i < table->name_count; i++) {
     names[i].argument = -1;
   }
-  const struct fdr_argument *argument = table->arguments;
-  const struct fdr_value *value = values;
+  const struct fdb_argument *argument = table->arguments;
+  const struct fdb_value *value = values;
   for (uint32_t i = 0, count = table->argument_count; i < count; i++, argument++, value++) {
-    if (argument->kind == FDR_TENSOR) {
+    if (argument->kind == FDB_TENSOR) {
       if (take_tensor(argument, value->tensor, (int32_t)i, names, block)) {
         continue;
       }
-    } else if (argument->kind != FDR_POINTER) {
+    } else if (argument->kind != FDB_POINTER) {
       put(block + argument->at, value->bits, argument->size);
       continue;
     }
-    enum fdr_code failed = take_closely(table, i, value, names, block, quiet);
+    enum fdb_code failed = take_closely(table, i, value, names, block, quiet);
     if (failed) {
       return failed;
     }
@@ -482,10 +482,10 @@ enum fdr_code fdr_check_and_pack(const struct fdr_table *table, const struct fdr
   if (table->repeats) {
     pack_repeats(table, values, block);
   }
-  return FDR_OK;
+  return FDB_OK;
 }
 
-bool fdr_round_float(double value, unsigned exponent_bits, unsigned fraction_bits, uint64_t *bits) {
+bool fdb_round_float(double value, unsigned exponent_bits, unsigned fraction_bits, uint64_t *bits) {
   int bias = (1 << (exponent_bits - 1)) - 1;
   uint64_t sign = (uint64_t)(signbit(value) != 0) << (exponent_bits + fraction_bits);
   uint64_t infinity = (uint64_t)(2 * bias + 1) << fraction_bits;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module `_native`: the driver and code objects for the Python side of the run time.
 
-#include "python_binding.h"
+#include "binding.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@ PyTypeObject *driver_error_type;
 static PyTypeObject *launcher_type;
 
 void raise_driver_error(PyObject *type, const char *prefix) {
-  const struct fdr_error *error = fdr_last_error();
+  const struct fdb_error *error = fdb_last_error();
   PyObject *text = PyUnicode_FromFormat("%s%s", prefix, error->text);
   PyObject *args = text ? Py_BuildValue("(Ois)", text, error->driver_code, error->name) : NULL;
   if (args) {
@@ -27,10 +27,10 @@ static PyObject *failed(void) {
   return NULL;
 }
 
-static const struct fdr_driver *need_driver(void) {
-  const struct fdr_driver *driver = fdr_driver();
+static const struct fdb_driver *need_driver(void) {
+  const struct fdb_driver *driver = fdb_driver();
   if (!driver) {
-    fdr_fail(FDR_DRIVER, "no driver library is open");
+    fdb_fail(FDB_DRIVER, "no driver library is open");
     failed();
   }
   return driver;
@@ -44,36 +44,36 @@ static PyObject *open_driver(PyObject *self, PyObject *args) {
     return NULL;
   }
   const char *text = PyBytes_AsString(path);
-  const struct fdr_driver *driver = NULL;
-  enum fdr_code code;
+  const struct fdb_driver *driver = NULL;
+  enum fdb_code code;
   Py_BEGIN_ALLOW_THREADS;
-  code = fdr_open_hip(text, mapped, &driver);
+  code = fdb_open_hip(text, mapped, &driver);
   Py_END_ALLOW_THREADS;
   Py_DECREF(path);
   if (code) {
     return failed();
   }
-  fdr_set_driver(driver);
+  fdb_set_driver(driver);
   Py_RETURN_NONE;
 }
 
 static PyObject *is_open(PyObject *self, PyObject *args) {
   (void)self;
   (void)args;
-  return PyBool_FromLong(fdr_driver() != NULL);
+  return PyBool_FromLong(fdb_driver() != NULL);
 }
 
 static PyObject *device_count(PyObject *self, PyObject *args) {
   (void)self;
   (void)args;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   int count = 0;
   if (!driver) {
     return NULL;
   }
   int error = driver->device_count(&count);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "the devices cannot be counted");
+    fdb_fail_driver(driver, FDB_DRIVER, error, "the devices cannot be counted");
     return failed();
   }
   return PyLong_FromLong(count);
@@ -82,14 +82,14 @@ static PyObject *device_count(PyObject *self, PyObject *args) {
 static PyObject *current_device(PyObject *self, PyObject *args) {
   (void)self;
   (void)args;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   int device = 0;
   if (!driver) {
     return NULL;
   }
   int error = driver->current_device(&device);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "the current device is unknown");
+    fdb_fail_driver(driver, FDB_DRIVER, error, "the current device is unknown");
     return failed();
   }
   return PyLong_FromLong(device);
@@ -97,14 +97,14 @@ static PyObject *current_device(PyObject *self, PyObject *args) {
 
 static PyObject *set_device(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   int device;
   if (!driver || !PyArg_ParseTuple(args, "i", &device)) {
     return NULL;
   }
   int error = driver->set_device(device);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "device %d cannot be made current", device);
+    fdb_fail_driver(driver, FDB_DRIVER, error, "device %d cannot be made current", device);
     return failed();
   }
   Py_RETURN_NONE;
@@ -112,7 +112,7 @@ static PyObject *set_device(PyObject *self, PyObject *args) {
 
 static PyObject *target(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   int device;
   char text[256];
   if (!driver || !PyArg_ParseTuple(args, "i", &device)) {
@@ -120,7 +120,7 @@ static PyObject *target(PyObject *self, PyObject *args) {
   }
   int error = driver->target(device, text, sizeof text);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "the target of device %d is unknown", device);
+    fdb_fail_driver(driver, FDB_DRIVER, error, "the target of device %d is unknown", device);
     return failed();
   }
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
@@ -128,7 +128,7 @@ static PyObject *target(PyObject *self, PyObject *args) {
 
 static PyObject *load_code_object(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   Py_buffer image;
   if (!driver || !PyArg_ParseTuple(args, "y*", &image)) {
     return NULL;
@@ -140,7 +140,7 @@ static PyObject *load_code_object(PyObject *self, PyObject *args) {
   Py_END_ALLOW_THREADS;
   PyBuffer_Release(&image);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "the code object does not load");
+    fdb_fail_driver(driver, FDB_DRIVER, error, "the code object does not load");
     return failed();
   }
   return PyLong_FromVoidPtr(module);
@@ -148,7 +148,7 @@ static PyObject *load_code_object(PyObject *self, PyObject *args) {
 
 static PyObject *unload(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   unsigned long long module;
   if (!driver || !PyArg_ParseTuple(args, "K", &module)) {
     return NULL;
@@ -158,7 +158,7 @@ static PyObject *unload(PyObject *self, PyObject *args) {
   error = driver->unload((void *)(uintptr_t)module);
   Py_END_ALLOW_THREADS;
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "the module does not unload");
+    fdb_fail_driver(driver, FDB_DRIVER, error, "the module does not unload");
     return failed();
   }
   Py_RETURN_NONE;
@@ -166,7 +166,7 @@ static PyObject *unload(PyObject *self, PyObject *args) {
 
 static PyObject *function(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   unsigned long long module;
   const char *name;
   void *found = NULL;
@@ -175,7 +175,7 @@ static PyObject *function(PyObject *self, PyObject *args) {
   }
   int error = driver->function(&found, (void *)(uintptr_t)module, name);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "kernel %s is not found", name);
+    fdb_fail_driver(driver, FDB_DRIVER, error, "kernel %s is not found", name);
     return failed();
   }
   return PyLong_FromVoidPtr(found);
@@ -183,7 +183,7 @@ static PyObject *function(PyObject *self, PyObject *args) {
 
 static PyObject *global_variable(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   unsigned long long module;
   const char *name;
   void *address = NULL;
@@ -193,7 +193,7 @@ static PyObject *global_variable(PyObject *self, PyObject *args) {
   }
   int error = driver->global(&address, &size, (void *)(uintptr_t)module, name);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "device global %s is not found", name);
+    fdb_fail_driver(driver, FDB_DRIVER, error, "device global %s is not found", name);
     return failed();
   }
   return Py_BuildValue("(Nn)", PyLong_FromVoidPtr(address), (Py_ssize_t)size);
@@ -201,7 +201,7 @@ static PyObject *global_variable(PyObject *self, PyObject *args) {
 
 static PyObject *copy_to_device(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   unsigned long long address;
   Py_buffer data;
   if (!driver || !PyArg_ParseTuple(args, "Ky*", &address, &data)) {
@@ -213,7 +213,7 @@ static PyObject *copy_to_device(PyObject *self, PyObject *args) {
   Py_END_ALLOW_THREADS;
   PyBuffer_Release(&data);
   if (error) {
-    fdr_fail_driver(driver, FDR_DRIVER, error, "the copy to the device failed");
+    fdb_fail_driver(driver, FDB_DRIVER, error, "the copy to the device failed");
     return failed();
   }
   Py_RETURN_NONE;
@@ -221,7 +221,7 @@ static PyObject *copy_to_device(PyObject *self, PyObject *args) {
 
 static PyObject *stream_is_capturing(PyObject *self, PyObject *args) {
   (void)self;
-  const struct fdr_driver *driver = need_driver();
+  const struct fdb_driver *driver = need_driver();
   unsigned long long stream;
   if (!driver || !PyArg_ParseTuple(args, "K", &stream)) {
     return NULL;
@@ -241,7 +241,7 @@ static PyObject *open_library(PyObject *self, PyObject *args) {
   void *library = dlopen(PyBytes_AsString(path), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *why = dlerror();
-    fdr_fail(FDR_DRIVER, "%s", why ? why : PyBytes_AsString(path));
+    fdb_fail(FDB_DRIVER, "%s", why ? why : PyBytes_AsString(path));
   }
   Py_DECREF(path);
   return library ? PyLong_FromVoidPtr(library) : failed();
@@ -256,7 +256,7 @@ static PyObject *library_symbol(PyObject *self, PyObject *args) {
   }
   void *symbol = dlsym((void *)(uintptr_t)library, name);
   if (!symbol) {
-    fdr_fail(FDR_DRIVER, "it has no symbol %s", name);
+    fdb_fail(FDB_DRIVER, "it has no symbol %s", name);
     return failed();
   }
   return PyLong_FromVoidPtr(symbol);
@@ -274,7 +274,7 @@ static PyObject *is_same_number(PyObject *self, PyObject *args) {
 static PyObject *generation(PyObject *self, PyObject *args) {
   (void)self;
   (void)args;
-  return PyLong_FromUnsignedLong(fdr_generation());
+  return PyLong_FromUnsignedLong(fdb_generation());
 }
 
 // Each raises DriverError(text, code, name) where the driver, or the system's loader, refuses.
@@ -319,7 +319,7 @@ static int make_types(PyObject *module) {
   if (!module_type || !launcher_type || !bound_type || !error) {
     return -1;
   }
-  if (fdr_watch_forks()) {
+  if (fdb_watch_forks()) {
     PyErr_SetString(PyExc_OSError, "pthread_atfork failed");
     return -1;
   }
@@ -340,7 +340,7 @@ static int execute(PyObject *module) {
       PyModule_AddObjectRef(module, "DriverError", (PyObject *)driver_error_type) < 0) {
     return -1;
   }
-  return PyModule_AddIntConstant(module, "MAX_DEVICES", FDR_MAX_DEVICES);
+  return PyModule_AddIntConstant(module, "MAX_DEVICES", FDB_MAX_DEVICES);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};

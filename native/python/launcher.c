@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python type `Launcher`: binds the arguments of a call, chooses the specialization, and launches.
 
-#include "python_binding.h"
+#include "binding.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -202,13 +202,13 @@ inline PyObject *const *bind_arguments(LauncherObject *self, const struct launch
 
 // ---- one call -------------------------------------------------------------------------------------------------------
 
-static PyObject *exception_of(enum fdr_code code) {
-  return code == FDR_TYPE ? PyExc_TypeError : code == FDR_OVERFLOW ? PyExc_OverflowError : PyExc_ValueError;
+static PyObject *exception_of(enum fdb_code code) {
+  return code == FDB_TYPE ? PyExc_TypeError : code == FDB_OVERFLOW ? PyExc_OverflowError : PyExc_ValueError;
 }
 
 static enum outcome raise_last_error(const LauncherObject *self) {
-  const struct fdr_error *error = fdr_last_error();
-  if (error->code == FDR_DRIVER || error->code == FDR_LAUNCH) {
+  const struct fdb_error *error = fdb_last_error();
+  if (error->code == FDB_DRIVER || error->code == FDB_LAUNCH) {
     // A factory's launcher has all of its parameters in its name.
     PyObject *prefix = PyUnicode_FromFormat("%s(): ", self->name_text);
     const char *text = prefix ? PyUnicode_AsUTF8AndSize(prefix, NULL) : NULL;
@@ -223,11 +223,11 @@ static enum outcome raise_last_error(const LauncherObject *self) {
 }
 
 // `object` is of another kind than the argument, of which another specialization may have made something else.
-static enum outcome refuse_kind(const struct fdr_argument *argument, PyObject *object) {
+static enum outcome refuse_kind(const struct fdb_argument *argument, PyObject *object) {
   PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
   const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
   PyErr_Clear();
-  fdr_fail(FDR_TYPE, "argument %s must be %s, got a value of type %s", argument->label, argument->expected,
+  fdb_fail(FDB_TYPE, "argument %s must be %s, got a value of type %s", argument->label, argument->expected,
            text ? text : "?");
   Py_XDECREF(name);
   return MISFIT;
@@ -244,7 +244,7 @@ static PyObject *text_of(PyObject *exception) {
 }
 
 // Raises the exception that is set as one of `type` which names the argument. Of Python code, it is the cause.
-static void restate(const struct call *call, const struct fdr_argument *argument, PyObject *type) {
+static void restate(const struct call *call, const struct fdb_argument *argument, PyObject *type) {
   PyObject *kind, *value, *trace;
   PyErr_Fetch(&kind, &value, &trace);
   PyErr_NormalizeException(&kind, &value, &trace);
@@ -269,7 +269,7 @@ static void restate(const struct call *call, const struct fdr_argument *argument
 }
 
 // An exception of another type stays what it is, but its traceback names the argument.
-static void add_note(const struct call *call, const struct fdr_argument *argument) {
+static void add_note(const struct call *call, const struct fdb_argument *argument) {
   PyObject *kind, *value, *trace;
   PyErr_Fetch(&kind, &value, &trace);
   PyErr_NormalizeException(&kind, &value, &trace);
@@ -308,7 +308,7 @@ static void name_tensor(PyObject *object) {
 }
 
 // Says of which argument an exception speaks that came from reading it.
-static enum outcome refuse_unreadable(const struct call *call, const struct fdr_argument *argument, PyObject *object,
+static enum outcome refuse_unreadable(const struct call *call, const struct fdb_argument *argument, PyObject *object,
                                       int result) {
   if (result == 1) {
     return refuse_kind(argument, object);
@@ -330,12 +330,12 @@ static enum outcome refuse_unreadable(const struct call *call, const struct fdr_
   return RAISED;
 }
 
-static inline enum outcome read_view(const struct call *call, const struct fdr_argument *argument,
-                                     const struct source *source, PyObject *object, struct fdr_value *value) {
+static inline enum outcome read_view(const struct call *call, const struct fdb_argument *argument,
+                                     const struct source *source, PyObject *object, struct fdb_value *value) {
   struct tensor_view *view = &call->views[source->view];
   if (view->state == VIEW_UNREAD) {
     int result;
-    if (argument->kind == FDR_TENSOR) {
+    if (argument->kind == FDB_TENSOR) {
       result = read_tensor(object, view);
       view->state = VIEW_TENSOR;
     } else {
@@ -352,7 +352,7 @@ static inline enum outcome read_view(const struct call *call, const struct fdr_a
       view->owner = object;
     }
   }
-  if (argument->kind == FDR_TENSOR && view->state != VIEW_TENSOR) { // read for a pointer of another specialization
+  if (argument->kind == FDB_TENSOR && view->state != VIEW_TENSOR) { // read for a pointer of another specialization
     return refuse_kind(argument, object);
   }
   value->tensor = view->state == VIEW_TENSOR ? &view->tensor : NULL;
@@ -360,19 +360,19 @@ static inline enum outcome read_view(const struct call *call, const struct fdr_a
   return DONE;
 }
 
-static enum outcome read_argument(const struct call *call, const struct fdr_argument *argument,
-                                  const struct source *source, PyObject *object, struct fdr_value *value) {
+static enum outcome read_argument(const struct call *call, const struct fdb_argument *argument,
+                                  const struct source *source, PyObject *object, struct fdb_value *value) {
   value->tensor = NULL;
   switch (argument->kind) {
-  case FDR_TENSOR:
-  case FDR_POINTER:
+  case FDB_TENSOR:
+  case FDB_POINTER:
     return read_view(call, argument, source, object, value);
-  case FDR_SCALAR:
-    if (LIKELY(read_scalar(object, argument->dtype, argument->label, &value->bits) == FDR_OK)) {
+  case FDB_SCALAR:
+    if (LIKELY(read_scalar(object, argument->dtype, argument->label, &value->bits) == FDB_OK)) {
       return DONE;
     }
     return PyErr_Occurred() ? RAISED : MISFIT;
-  case FDR_STREAM: {
+  case FDB_STREAM: {
     int result = read_stream(object, &value->bits);
     return result ? refuse_unreadable(call, argument, object, result) : DONE;
   }
@@ -399,14 +399,14 @@ static enum outcome refuse_struct(const struct call *call, const struct source *
   Py_XDECREF(type);
   const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
   if (bytes) {
-    fdr_fail(FDR_TYPE, "%s", bytes);
+    fdb_fail(FDB_TYPE, "%s", bytes);
   }
   Py_XDECREF(text);
   return bytes ? MISFIT : RAISED;
 }
 
-static enum outcome read_field(const struct call *call, const struct fdr_argument *argument,
-                               const struct source *source, struct fdr_value *value) {
+static enum outcome read_field(const struct call *call, const struct fdb_argument *argument,
+                               const struct source *source, struct fdb_value *value) {
   PyObject *object = call->bound[source->parameter];
   if (!source->depth) {
     return read_argument(call, argument, source, object, value);
@@ -563,7 +563,7 @@ static enum outcome check_constants(const struct call *call, const struct specia
         Py_XDECREF(text);
         return RAISED;
       }
-      fdr_fail(FDR_VALUE, "%s", bytes);
+      fdb_fail(FDB_VALUE, "%s", bytes);
       Py_DECREF(text);
       return MISFIT;
     }
@@ -573,12 +573,12 @@ static enum outcome check_constants(const struct call *call, const struct specia
 
 static enum outcome fit(const struct call *call, const struct specialization *specialization, bool quiet) {
   enum outcome outcome = specialization->constant_count ? check_constants(call, specialization, quiet) : DONE;
-  const struct fdr_argument *argument = specialization->table.arguments;
+  const struct fdb_argument *argument = specialization->table.arguments;
   const struct source *source = specialization->sources;
-  struct fdr_value *value = call->values;
+  struct fdb_value *value = call->values;
   for (uint32_t i = 0; outcome == DONE && i < specialization->table.argument_count;
        i++, argument++, source++, value++) {
-    if (LIKELY(argument->kind == FDR_TENSOR && !source->depth)) {
+    if (LIKELY(argument->kind == FDB_TENSOR && !source->depth)) {
       outcome = read_view(call, argument, source, call->bound[source->parameter], value);
     } else {
       outcome = read_field(call, argument, source, value);
@@ -587,26 +587,26 @@ static enum outcome fit(const struct call *call, const struct specialization *sp
   if (outcome != DONE) {
     return outcome;
   }
-  return fdr_check_and_pack(&specialization->table, call->values, call->names, call->block, quiet) ? MISFIT : DONE;
+  return fdb_check_and_pack(&specialization->table, call->values, call->names, call->block, quiet) ? MISFIT : DONE;
 }
 
-const struct fdr_driver *open_driver_for(LauncherObject *self) {
+const struct fdb_driver *open_driver_for(LauncherObject *self) {
   PyObject *result = PyObject_CallMethod(self->handle, "_open_driver", NULL);
   Py_XDECREF(result);
-  const struct fdr_driver *driver = result ? fdr_driver() : NULL;
+  const struct fdb_driver *driver = result ? fdb_driver() : NULL;
   if (!driver && !PyErr_Occurred()) {
     PyErr_SetString(PyExc_RuntimeError, "the driver was not opened");
   }
   return driver;
 }
 
-const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t stream) {
+const struct fdb_loaded *load_for(LauncherObject *self, int device, uint64_t stream) {
   PyObject *result = PyObject_CallMethod(self->handle, "_load_for_call", "iK", device, (unsigned long long)stream);
   if (!result) {
     return NULL;
   }
   Py_DECREF(result);
-  const struct fdr_loaded *loaded = loaded_on(self->module, device);
+  const struct fdb_loaded *loaded = loaded_on(self->module, device);
   if (!loaded) {
     PyErr_SetString(PyExc_RuntimeError, "the module was not loaded");
   }
@@ -614,16 +614,16 @@ const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t str
 }
 
 enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
-                           const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots,
+                           const struct fdb_driver *driver, const struct fdb_loaded *loaded, int device, void **slots,
                            bool release_gil) {
   struct fdb_call invocation = {
-      .launch = fdr_launch, .driver = driver, .loaded = loaded, .entry = &loaded->entries[specialization->index]};
+      .launch = fdb_launch, .driver = driver, .loaded = loaded, .entry = &loaded->entries[specialization->index]};
   int current = device, error = 0;
   if (driver->devices > 1) { // of a single device, there is nothing to ask
     if ((error = driver->current_device(&current))) {
-      fdr_fail_driver(driver, FDR_LAUNCH, error, "the current device is unknown");
+      fdb_fail_driver(driver, FDB_LAUNCH, error, "the current device is unknown");
     } else if (device != current && (error = driver->set_device(device))) {
-      fdr_fail_driver(driver, FDR_LAUNCH, error, "device %d cannot be made current", device);
+      fdb_fail_driver(driver, FDB_LAUNCH, error, "device %d cannot be made current", device);
     }
     if (error) {
       return raise_last_error(self);
@@ -642,9 +642,9 @@ enum outcome launch_packed(LauncherObject *self, const struct specialization *sp
     return DONE;
   }
   if (!invocation.status && returned) {
-    fdr_fail(FDR_LAUNCH, "the launcher library returned %d", returned);
+    fdb_fail(FDB_LAUNCH, "the launcher library returned %d", returned);
   } else if (!invocation.status) {
-    fdr_fail_driver(driver, FDR_LAUNCH, error, "device %d cannot be made current again", current);
+    fdb_fail_driver(driver, FDB_LAUNCH, error, "device %d cannot be made current again", current);
   }
   return raise_last_error(self);
 }
@@ -663,9 +663,9 @@ static enum outcome check_stream(const struct call *call, const struct specializ
 }
 
 static enum outcome find_device(struct call *call, const struct specialization *specialization) {
-  const struct fdr_driver *driver = call->driver;
+  const struct fdb_driver *driver = call->driver;
   bool host;
-  if (fdr_find_device(driver, &specialization->table, call->values, &call->device, &host)) {
+  if (fdb_find_device(driver, &specialization->table, call->values, &call->device, &host)) {
     return raise_last_error(call->self);
   }
   if (driver->devices == 1 && call->device < 0) {
@@ -674,16 +674,16 @@ static enum outcome find_device(struct call *call, const struct specialization *
   if (call->device < 0) {
     int error = driver->current_device(&call->device);
     if (error) {
-      fdr_fail_driver(driver, FDR_LAUNCH, error, "the current device is unknown");
+      fdb_fail_driver(driver, FDB_LAUNCH, error, "the current device is unknown");
       return raise_last_error(call->self);
     }
-    if (call->device >= FDR_MAX_DEVICES) {
-      fdr_fail(FDR_VALUE, "device %d is current; this run time serves devices 0 to %d", call->device,
-               FDR_MAX_DEVICES - 1);
+    if (call->device >= FDB_MAX_DEVICES) {
+      fdb_fail(FDB_VALUE, "device %d is current; this run time serves devices 0 to %d", call->device,
+               FDB_MAX_DEVICES - 1);
       return raise_last_error(call->self);
     }
   }
-  if (host && fdr_check_host_memory(driver, &specialization->table, call->values, call->device)) {
+  if (host && fdb_check_host_memory(driver, &specialization->table, call->values, call->device)) {
     return raise_last_error(call->self);
   }
   bool ask = driver->devices > 1 && specialization->stream >= 0 && driver->stream_device;
@@ -696,13 +696,13 @@ static inline enum outcome prepare_specialization(struct call *call, const struc
   if (outcome != DONE) {
     return outcome;
   }
-  if (!(call->driver = fdr_driver()) && !(call->driver = open_driver_for(call->self))) {
+  if (!(call->driver = fdb_driver()) && !(call->driver = open_driver_for(call->self))) {
     return RAISED;
   }
   if ((outcome = find_device(call, specialization)) != DONE) {
     return outcome;
   }
-  const struct fdr_loaded *loaded = loaded_on(call->self->module, call->device);
+  const struct fdb_loaded *loaded = loaded_on(call->self->module, call->device);
   if (!loaded) {
     uint64_t stream = specialization->stream < 0 ? 0 : call->values[specialization->stream].bits;
     if (!(loaded = load_for(call->self, call->device, stream))) {
@@ -710,7 +710,7 @@ static inline enum outcome prepare_specialization(struct call *call, const struc
     }
   }
   if ((uint32_t)specialization->index >= loaded->entry_count || !loaded->entries[specialization->index].function) {
-    fdr_fail(FDR_VALUE, "it was not built for %s (device %d)", loaded->target, call->device);
+    fdb_fail(FDB_VALUE, "it was not built for %s (device %d)", loaded->target, call->device);
     return MISFIT;
   }
   call->loaded = loaded;
@@ -731,7 +731,7 @@ static enum outcome raise_no_fit(const struct call *call) {
     }
     PyObject *longer =
         PyUnicode_FromFormat("%U\n  %s: %s", text, specialization->name,
-                             outcome == DONE ? "it was not built for this device" : fdr_last_error()->text);
+                             outcome == DONE ? "it was not built for this device" : fdb_last_error()->text);
     Py_DECREF(text);
     text = longer;
   }
@@ -854,7 +854,7 @@ static PyObject *vectorcall_launcher(PyObject *object, PyObject *const *args, si
   enum outcome outcome = prepare_call(&call);
   if (LIKELY(outcome == DONE)) {
     void *slots[table->max_slots + 1];
-    fdr_point_slots(&call.specialization->table, call.block, slots);
+    fdb_point_slots(&call.specialization->table, call.block, slots);
     outcome = launch_packed(self, call.specialization, call.driver, call.loaded, call.device, slots, true);
   }
   release_views(&call);

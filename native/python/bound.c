@@ -2,7 +2,7 @@
 // The Python type `Bound`: what `launcher.bind(...)` returns. The arguments were checked and packed once; a call
 // launches.
 
-#include "python_binding.h"
+#include "binding.h"
 
 #include <string.h>
 
@@ -13,8 +13,8 @@ struct packed {
   PyObject *arguments; // tuple, by parameter
   PyObject *kept;      // tuple of what else has to live: DLPack capsules, fields of structs
   const struct specialization *specialization;
-  const struct fdr_driver *driver;
-  const struct fdr_loaded *loaded;
+  const struct fdb_driver *driver;
+  const struct fdb_loaded *loaded;
   int device;
   uint64_t stream;
   char *block;
@@ -114,7 +114,7 @@ static PyObject *keep_views(const struct call *call) {
 // The block of a call that was prepared, copied to where it lasts. NULL with a Python exception.
 static struct packed *copy_packed(const struct call *call, PyObject *arguments) {
   const struct specialization *specialization = call->specialization;
-  const struct fdr_table *table = &specialization->table;
+  const struct fdb_table *table = &specialization->table;
   size_t head = (sizeof(struct packed) + table->slot_count * sizeof(void *) + 15) & ~(size_t)15;
   struct packed *packed = PyMem_Calloc(1, head + 16 + table->block_size);
   if (!packed) {
@@ -129,7 +129,7 @@ static struct packed *copy_packed(const struct call *call, PyObject *arguments) 
   packed->stream = specialization->stream < 0 ? 0 : call->values[specialization->stream].bits;
   packed->block = (char *)(((uintptr_t)packed + head + 15) & ~(uintptr_t)15);
   memcpy(packed->block, call->block, table->block_size);
-  fdr_point_slots(table, packed->block, packed->slots);
+  fdb_point_slots(table, packed->block, packed->slots);
   Py_INCREF(arguments);
   packed->arguments = arguments;
   if (!(packed->kept = keep_views(call))) {
@@ -154,10 +154,10 @@ static struct packed *pack(LauncherObject *launcher, const struct launcher_table
 // A forked child has the driver to open and the module to load, as at the first call.
 static bool renew(BoundObject *self, struct packed *packed) {
   LauncherObject *launcher = self->launcher;
-  if (!(packed->driver = fdr_driver()) && !(packed->driver = open_driver_for(launcher))) {
+  if (!(packed->driver = fdb_driver()) && !(packed->driver = open_driver_for(launcher))) {
     return false;
   }
-  const struct fdr_loaded *loaded = loaded_on(launcher->module, packed->device);
+  const struct fdb_loaded *loaded = loaded_on(launcher->module, packed->device);
   if (!loaded && !(loaded = load_for(launcher, packed->device, packed->stream))) {
     return false;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python type `Module`: what is loaded of a module, for each device. Launchers read it without a lock.
 
-#include "python_binding.h"
+#include "binding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static PyObject *module_new(PyTypeObject *type, PyObject *args, PyObject *keywor
   return (PyObject *)self;
 }
 
-static void free_loaded(struct fdr_loaded *loaded) {
+static void free_loaded(struct fdb_loaded *loaded) {
   for (uint32_t i = 0; i < loaded->entry_count; i++) {
     for (uint32_t k = 0; k < loaded->entries[i].kernel_count; k++) {
       free((void *)loaded->entries[i].kernels[k].symbol);
@@ -47,8 +47,8 @@ static void free_loaded(struct fdr_loaded *loaded) {
 static void module_dealloc(PyObject *object) {
   ModuleObject *self = (ModuleObject *)object;
   PyTypeObject *type = Py_TYPE(object);
-  for (int device = 0; device < FDR_MAX_DEVICES; device++) {
-    struct fdr_loaded *loaded = atomic_load_explicit(&self->loaded[device], memory_order_relaxed);
+  for (int device = 0; device < FDB_MAX_DEVICES; device++) {
+    struct fdb_loaded *loaded = atomic_load_explicit(&self->loaded[device], memory_order_relaxed);
     if (loaded) {
       free_loaded(loaded);
     }
@@ -58,7 +58,7 @@ static void module_dealloc(PyObject *object) {
   Py_DECREF((PyObject *)type);
 }
 
-static int publish_entry(struct fdr_entry *entry, PyObject *item) {
+static int publish_entry(struct fdb_entry *entry, PyObject *item) {
   if (item == Py_None) {
     return 0;
   }
@@ -73,7 +73,7 @@ static int publish_entry(struct fdr_entry *entry, PyObject *item) {
     return -1;
   }
   for (; entry->kernel_count < count; entry->kernel_count++) {
-    struct fdr_kernel *kernel = &entry->kernels[entry->kernel_count];
+    struct fdb_kernel *kernel = &entry->kernels[entry->kernel_count];
     unsigned long long handle;
     const char *symbol;
     if (!PyArg_ParseTuple(PyTuple_GetItem(kernels, entry->kernel_count), "KsI(III)", &handle, &symbol,
@@ -88,14 +88,14 @@ static int publish_entry(struct fdr_entry *entry, PyObject *item) {
     kernel->symbol = strcpy(copy, symbol);
     kernel->function = (void *)(uintptr_t)handle;
   }
-  entry->function = (fdr_entry_function)(uintptr_t)function;
+  entry->function = (fdb_entry_function)(uintptr_t)function;
   return 0;
 }
 
 static int read_device(PyObject *object) {
   long device = PyLong_AsLong(object);
-  if ((device < 0 || device >= FDR_MAX_DEVICES) && !PyErr_Occurred()) {
-    PyErr_Format(PyExc_ValueError, "device %ld; this run time serves devices 0 to %d", device, FDR_MAX_DEVICES - 1);
+  if ((device < 0 || device >= FDB_MAX_DEVICES) && !PyErr_Occurred()) {
+    PyErr_Format(PyExc_ValueError, "device %ld; this run time serves devices 0 to %d", device, FDB_MAX_DEVICES - 1);
   }
   return PyErr_Occurred() ? -1 : (int)device;
 }
@@ -111,11 +111,11 @@ static PyObject *module_publish(PyObject *object, PyObject *args) {
     return NULL;
   }
   Py_ssize_t count = PyTuple_Size(entries);
-  struct fdr_loaded *loaded = calloc(1, sizeof *loaded + (size_t)count * sizeof *loaded->entries);
+  struct fdb_loaded *loaded = calloc(1, sizeof *loaded + (size_t)count * sizeof *loaded->entries);
   if (!loaded) {
     return PyErr_NoMemory();
   }
-  loaded->generation = fdr_generation();
+  loaded->generation = fdb_generation();
   loaded->device = device;
   snprintf(loaded->target, sizeof loaded->target, "%s", target);
   for (; loaded->entry_count < count; loaded->entry_count++) {
@@ -145,9 +145,9 @@ static PyObject *module_is_loaded(PyObject *object, PyObject *argument) {
   if (device < 0) {
     return NULL;
   }
-  const struct fdr_loaded *loaded =
+  const struct fdb_loaded *loaded =
       atomic_load_explicit(&((ModuleObject *)object)->loaded[device], memory_order_acquire);
-  return PyBool_FromLong(loaded && loaded->generation == fdr_generation());
+  return PyBool_FromLong(loaded && loaded->generation == fdb_generation());
 }
 
 static PyMethodDef module_methods[] = {

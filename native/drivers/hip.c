@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver table for AMD's HIP, filled from libamdhip64 by dlopen. The only file that knows HIP.
 
-#include "flydsl_runtime.h"
+#include "runtime.h"
 #include "glibc_symbols.h"
 
 #include <stdio.h>
@@ -159,12 +159,12 @@ static int load(void **module, const void *image) {
   return error;
 }
 
-static int launch(void *function, const struct fdr_dims *dims, void *stream, void **args) {
+static int launch(void *function, const struct fdb_dims *dims, void *stream, void **args) {
   return hip.launch(function, dims->grid[0], dims->grid[1], dims->grid[2], dims->block[0], dims->block[1],
                     dims->block[2], dims->dynamic_lds, stream, args, NULL);
 }
 
-static int launch_cluster(void *function, const struct fdr_dims *dims, void *stream, void **args) {
+static int launch_cluster(void *function, const struct fdb_dims *dims, void *stream, void **args) {
   struct launch_attribute attribute = {.id = ATTRIBUTE_CLUSTER_DIMENSION};
   struct launch_config config = {.dynamic_lds = dims->dynamic_lds, .stream = stream};
   for (int d = 0; d < 3; d++) {
@@ -204,7 +204,7 @@ static int stream_device(void *stream, int *device) {
 
 // Whether a device reads all host memory, of which HIP is asked once.
 static bool reads_pageable(int device) {
-  static atomic_uchar known[FDR_MAX_DEVICES]; // 0: not asked yet; 1: no; 2: yes
+  static atomic_uchar known[FDB_MAX_DEVICES]; // 0: not asked yet; 1: no; 2: yes
   unsigned char answer = atomic_load_explicit(&known[device], memory_order_relaxed);
   if (!answer) {
     int value = 0, error = hip.device_attribute(&value, DEVICE_PAGEABLE_MEMORY_ACCESS, device);
@@ -245,12 +245,12 @@ static const char *error_text(int code) {
   return text && strcmp(text, error_name(code)) ? text : "";
 }
 
-static struct fdr_driver table = {
+static struct fdb_driver table = {
     .name = "HIP",
     .cluster_entry = "hipDrvLaunchKernelEx",
     // torch says CUDA for AMD's devices too, depending on its version.
-    .device_types = 1U << FDR_DL_CUDA | 1U << FDR_DL_ROCM,
-    .host_types = 1U << FDR_DL_CPU | 1U << FDR_DL_CUDA_HOST | 1U << FDR_DL_ROCM_HOST | 1U << FDR_DL_CUDA_MANAGED,
+    .device_types = 1U << FDB_DL_CUDA | 1U << FDB_DL_ROCM,
+    .host_types = 1U << FDB_DL_CPU | 1U << FDB_DL_CUDA_HOST | 1U << FDB_DL_ROCM_HOST | 1U << FDB_DL_CUDA_MANAGED,
     .target = target,
     .load = load,
     .launch = launch,
@@ -259,24 +259,24 @@ static struct fdr_driver table = {
     .error_text = error_text,
 };
 
-enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_driver **driver) {
+enum fdb_code fdb_open_hip(const char *path, bool mapped_only, const struct fdb_driver **driver) {
   // Once HIP has been initialised, the handle is never closed: HIP does not survive being unmapped.
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | (mapped_only ? RTLD_NOLOAD : 0));
   if (!library) {
     const char *why = dlerror();
-    return fdr_fail(FDR_DRIVER, "%s", mapped_only ? "is not mapped into this process" : why ? why : "cannot be opened");
+    return fdb_fail(FDB_DRIVER, "%s", mapped_only ? "is not mapped into this process" : why ? why : "cannot be opened");
   }
   for (size_t i = 0; i < sizeof entry_points / sizeof *entry_points; i++) {
     void *symbol = dlsym(library, entry_points[i].name);
     if (!symbol && entry_points[i].required) {
       dlclose(library); // or it would count as the copy that the process already has
-      return fdr_fail(FDR_DRIVER, "%s has no symbol %s", path, entry_points[i].name);
+      return fdb_fail(FDB_DRIVER, "%s has no symbol %s", path, entry_points[i].name);
     }
     memcpy((char *)&hip + entry_points[i].offset, &symbol, sizeof symbol);
   }
   if (!hip.properties_r0600 && !hip.properties_r0000) {
     dlclose(library);
-    return fdr_fail(FDR_DRIVER, "%s has no symbol hipGetDeviceProperties", path);
+    return fdb_fail(FDB_DRIVER, "%s has no symbol hipGetDeviceProperties", path);
   }
   table.device_count = hip.device_count;
   table.current_device = hip.get_device;
@@ -292,14 +292,14 @@ enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_
   // Without it, hipModuleLoadData can fail with error 303.
   int error = hip.init(0);
   if (error) {
-    return fdr_fail_driver(&table, FDR_DRIVER, error, "hipInit of %s", path);
+    return fdb_fail_driver(&table, FDB_DRIVER, error, "hipInit of %s", path);
   }
   int count = 0;
   error = hip.device_count(&count);
   if (error || count < 1) {
-    return fdr_fail_driver(&table, FDR_DRIVER, error ? error : NO_DEVICE, "hipGetDeviceCount of %s", path);
+    return fdb_fail_driver(&table, FDB_DRIVER, error ? error : NO_DEVICE, "hipGetDeviceCount of %s", path);
   }
   table.devices = count;
   *driver = &table;
-  return FDR_OK;
+  return FDB_OK;
 }

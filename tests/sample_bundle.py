@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from flydsl_build.bundle.call_table import call_table, object_file
 from flydsl_build.bundle.manifest import (
     CodeObject,
     Distribution,
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.targets.offload_bundle import OffloadBundle
 
-__all__ = ["DATA", "bundle", "data", "manifest", "package"]
+__all__ = ["DATA", "bundle", "data", "library", "manifest", "package"]
 
 DATA = Path(__file__).parent / "targets" / "data"
 TARGETS = ("gfx942", "gfx1100")
@@ -52,9 +55,25 @@ def bundle() -> OffloadBundle:
 
 
 @pytest.fixture(scope="session")
-def manifest(bundle: OffloadBundle) -> Manifest:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., bytes]:
+    """Link the launcher library of the manifest; with a call table, anew."""
+    folder = tmp_path_factory.mktemp("library")
+    linked = folder / "two.launchers.elf"
+
+    def link(table: bytes | None = None) -> bytes:
+        if table is not None:
+            (folder / "table.o").write_bytes(object_file(table))
+            (folder / "entries.c").write_text("int fdb_add(void) { return 0; }\nint fdb_double(void) { return 0; }\n")
+            flags = ["-O1", "-fPIC", "-shared", "-nostdlib", "-Wl,--build-id=none"]
+            subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", linked, "entries.c", "table.o"], cwd=folder, check=True)
+        return linked.read_bytes()
+
+    return link
+
+
+@pytest.fixture(scope="session")
+def manifest(bundle: OffloadBundle, library: Callable[..., bytes]) -> Manifest:
     """Return the manifest of a module with one launcher of two kernels."""
-    library = (DATA / "two_entries.x86_64.elf").read_bytes()
     code_objects = {}
     for target, entry in bundle.entries.items():
         elf = bundle.data[entry.offset : entry.offset + entry.size]
@@ -94,15 +113,18 @@ def manifest(bundle: OffloadBundle) -> Manifest:
         Parameter(name="n", kind="POSITIONAL_OR_KEYWORD", annotation="fx.Int32", role="scalar"),
         Parameter(name="stream", kind="POSITIONAL_OR_KEYWORD", annotation="fx.Stream", role="stream", default=None),
     )
+    units = (Unit(name="main", axes={}, bundle="two.hipfb", init=(), globals=(), code_objects=code_objects),)
+    launchers = (LauncherEntry(name="run", kind="launcher", doc="Add, then double.", parameters=parameters, specializations=(run,)),)
+    linked = library(call_table(module="example_pkg.two", targets=TARGETS, units=units, launchers=launchers))
     return Manifest(
         module="example_pkg.two",
         distribution=Distribution(name="example-kernels", version="0.1.0"),
         load="import",
         targets=TARGETS,
         axes={},
-        library=Library(file="two.launchers.elf", sha256=hashlib.sha256(library).hexdigest(), size=len(library)),
-        units=(Unit(name="main", axes={}, bundle="two.hipfb", init=(), globals=(), code_objects=code_objects),),
-        launchers=(LauncherEntry(name="run", kind="launcher", doc="Add, then double.", parameters=parameters, specializations=(run,)),),
+        library=Library(file="two.launchers.elf", sha256=hashlib.sha256(linked).hexdigest(), size=len(linked)),
+        units=units,
+        launchers=launchers,
         provenance=Provenance(
             flydsl="0.5.0",
             llvm="24.0.0git",
@@ -115,11 +137,11 @@ def manifest(bundle: OffloadBundle) -> Manifest:
 
 
 @pytest.fixture
-def package(tmp_path: Path, manifest: Manifest, bundle: OffloadBundle) -> Path:
+def package(tmp_path: Path, manifest: Manifest, bundle: OffloadBundle, library: Callable[..., bytes]) -> Path:
     """Write the package's `_flydsl` folder."""
     folder = tmp_path / "_flydsl"
     folder.mkdir()
     (folder / "two.json").write_text(manifest.to_text(), encoding="ascii")
     (folder / "two.hipfb").write_bytes(bundle.data)
-    (folder / "two.launchers.elf").write_bytes((DATA / "two_entries.x86_64.elf").read_bytes())
+    (folder / "two.launchers.elf").write_bytes(library())
     return folder

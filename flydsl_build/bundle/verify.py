@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from flydsl_build.bundle.call_table import SYMBOL, call_table
 from flydsl_build.bundle.manifest import ManifestError, manifest_kernels, read_manifest
 from flydsl_build.errors import Fault, FaultCollector
 from flydsl_build.targets.checks import REBUILD, check_code_object, check_launcher_library, readable_code_object
@@ -97,7 +98,8 @@ def _verify_manifest(manifest: Manifest, path: Path, folder: Path, known: Mappin
             for by_unit in specialization.entries.values()
             for entry in by_unit.values()
         ]
-        faults.extend(check_launcher_library(data, where=where, entries=entries))
+        table = call_table(module=manifest.module, targets=manifest.targets, units=manifest.units, launchers=manifest.launchers)
+        faults.extend(check_launcher_library(data, where=where, entries=entries, tables={SYMBOL: table}))
     for unit in manifest.units:
         for name, targets in unit.bundles().items():
             # The bundles of a split package come in device wheels, which need not be there.

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flydsl_build import __version__
+from flydsl_build.bundle.call_table import SYMBOL, call_table, object_file
 from flydsl_build.bundle.manifest import (
     Axis,
     Bitcode,
@@ -104,12 +106,13 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     faults = FaultCollector()
     results, groups = _with_one_init_a_unit(results)
     units, code_objects = _units(module, results, placement, output, faults, groups if settings.is_split else None)
-    # Not `.so`: tools that freeze programs take that for an extension module, and leave it out of a package's data.
-    library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.elf", faults)
-    faults.raise_if_any(VerifyError)
     targets = tuple(dict.fromkeys(result.target for result in results))
     launchers = launcher_entries(specializations, results, units, faults)
     enums = value_enums(results, faults)
+    faults.raise_if_any(VerifyError)
+    table = call_table(module=module, targets=targets, units=tuple(units.values()), launchers=launchers)
+    # Not `.so`: tools that freeze programs take that for an extension module, and leave it out of a package's data.
+    library = _link_library(results, table, linker, cache, output / f"{placement.stem}.launchers.elf", faults)
     faults.raise_if_any(VerifyError)
     sources: dict[str, str] = {}
     for result in results:
@@ -287,8 +290,10 @@ def _globals(
     return tuple(found)
 
 
-def _link_library(results: Sequence[JobResult], linker: Linker, cache: BuildCache, path: Path, faults: FaultCollector) -> Library:
-    """Link the host objects of all targets; equal entries of several targets are one."""
+def _link_library(  # noqa: PLR0913, PLR0917 - each is an input of the link
+    results: Sequence[JobResult], table: bytes, linker: Linker, cache: BuildCache, path: Path, faults: FaultCollector
+) -> Library:
+    """Link the host objects of all targets, equal entries of several targets as one, and the call table."""
     objects: dict[str, Path] = {}
     for result in results:
         for one in result.specializations:
@@ -300,13 +305,17 @@ def _link_library(results: Sequence[JobResult], linker: Linker, cache: BuildCach
         linker.identity,
         options,
         [[entry, hashlib.sha256(objects[entry].read_bytes()).hexdigest()] for entry in sorted(objects)],
+        hashlib.sha256(table).hexdigest(),
     )
     data = cache.recall(*key)
     if data is None:
-        data = _link([*linker.command, *options, "-o", str(path), *map(str, inputs)], path)
+        with tempfile.TemporaryDirectory() as folder:
+            table_object = Path(folder, "call_table.o")
+            table_object.write_bytes(object_file(table))
+            data = _link([*linker.command, *options, "-o", str(path), *map(str, inputs), str(table_object)], path)
         cache.remember(data, *key)
     path.write_bytes(data)
-    faults.extend(check_launcher_library(data, where=path.name, entries=objects))
+    faults.extend(check_launcher_library(data, where=path.name, entries=objects, tables={SYMBOL: table}))
     return Library(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
 
 

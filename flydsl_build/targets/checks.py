@@ -174,8 +174,8 @@ def _check_global(code_object: AmdgpuCodeObject, name: str, size: int | None, wh
         faults.add(where, f"has {symbol.size} bytes, {size} are expected", REBUILD)
 
 
-def check_launcher_library(data: bytes, *, where: str, entries: Iterable[str]) -> list[Fault]:
-    """Check a launcher library: an x86-64 shared library that needs nothing and exports every entry.
+def check_launcher_library(data: bytes, *, where: str, entries: Iterable[str], tables: Mapping[str, bytes]) -> list[Fault]:
+    """Check a launcher library: an x86-64 shared library that needs nothing and exports every entry, and the call table.
 
     Parameters
     ----------
@@ -185,6 +185,8 @@ def check_launcher_library(data: bytes, *, where: str, entries: Iterable[str]) -
         Its name, for faults.
     entries
         The symbols the manifest names.
+    tables
+        The symbols of constant data, with the data.
     """
     faults = FaultCollector()
     try:
@@ -201,4 +203,8 @@ def check_launcher_library(data: bytes, *, where: str, entries: Iterable[str]) -
     exported = {symbol.name for symbol in elf.dynamic_symbols if not symbol.is_undefined and symbol.type == "FUNC"}
     for entry in sorted(set(entries) - exported):
         faults.add(where, f"does not export {entry}, which the manifest names", REBUILD)
+    sizes = {symbol.name: symbol.size for symbol in elf.dynamic_symbols if not symbol.is_undefined and symbol.type == "OBJECT"}
+    for name, table in tables.items():
+        if sizes.get(name) != len(table) or table not in data:
+            faults.add(where, f"does not have the {len(table)} bytes of {name} that the manifest stands for", REBUILD)
     return faults.faults

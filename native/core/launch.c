@@ -118,3 +118,29 @@ void fdb_launch(struct fdb_call *call, int32_t kernel, const int64_t config[10],
     call->status = (int32_t)launch(call, kernel, config, args, stream);
   }
 }
+
+enum fdb_code fdb_enter(const struct fdb_driver *driver, const struct fdb_loaded *loaded, const struct fdb_entry *entry,
+                        int device, void **slots) {
+  struct fdb_call call = {.launch = fdb_launch, .driver = driver, .loaded = loaded, .entry = entry};
+  int current = device, error = 0;
+  if (driver->devices > 1) { // of a single device, there is nothing to ask
+    if ((error = driver->current_device(&current))) {
+      return fdb_fail_driver(driver, FDB_LAUNCH, error, "the current device is unknown");
+    }
+    if (device != current && (error = driver->set_device(device))) {
+      return fdb_fail_driver(driver, FDB_LAUNCH, error, "device %d cannot be made current", device);
+    }
+  }
+  int32_t returned = entry->function(&call, slots);
+  if (device != current) {
+    error = driver->set_device(current);
+  }
+  if (__builtin_expect(!(call.status | returned | error), 1)) {
+    return FDB_OK;
+  }
+  if (call.status) { // the error is said
+    return (enum fdb_code)call.status;
+  }
+  return returned ? fdb_fail(FDB_LAUNCH, "the launcher library returned %d", returned)
+                  : fdb_fail_driver(driver, FDB_LAUNCH, error, "device %d cannot be made current again", current);
+}

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "call_table.h"
 #include "dlpack_abi.h"
 
 enum {
@@ -128,6 +129,10 @@ _Static_assert(offsetof(struct fdb_call, status) == 8, "the launcher libraries r
 void fdb_launch(struct fdb_call *call, int32_t kernel, const int64_t config[10], void **args, int32_t count,
                 void *stream);
 
+// Calls a host function of the launcher library with `device` current, and makes current again what was so before.
+enum fdb_code fdb_enter(const struct fdb_driver *driver, const struct fdb_loaded *loaded, const struct fdb_entry *entry,
+                        int device, void **slots);
+
 // Counts the forks between the first process and this one.
 extern atomic_uint fdb_forks;
 static inline unsigned fdb_generation(void) { return atomic_load_explicit(&fdb_forks, memory_order_relaxed); }
@@ -214,6 +219,96 @@ enum fdb_code fdb_find_device(const struct fdb_driver *driver, const struct fdb_
 // Refuses tensors in host memory that `device` cannot read.
 enum fdb_code fdb_check_host_memory(const struct fdb_driver *driver, const struct fdb_table *table,
                                     const struct fdb_value *values, int device);
+
+// ---- table.c: the call table of a launcher library, read ------------------------------------------------------------
+
+struct fdb_target {
+  const char *name;
+  uint32_t member_count;
+  const char **members; // the processors of a generic target
+};
+
+struct fdb_global {
+  const char *name;
+  uint64_t size;
+};
+
+struct fdb_code_object {
+  uint32_t target, e_flags;
+  uint64_t offset, size; // in the bundle's file
+  uint8_t sha256[32];
+  uint32_t kernel_count;
+  struct fdb_kernel *kernels; // without functions
+};
+
+// The kernels that share compile options and axis values.
+struct fdb_unit {
+  const char *name, *bundle; // {target} in the name of the file stands for the target
+  uint32_t axis_count, init_count, global_count, code_object_count;
+  const char **axes; // name, value, name, value
+  const char **init;
+  struct fdb_global *globals;
+  struct fdb_code_object *code_objects;
+};
+
+struct fdb_entry_place {
+  uint32_t target, unit;
+  const char *symbol; // of the launcher library
+  uint32_t kernel_count;
+  const uint32_t *kernels; // of the code object
+};
+
+struct fdb_specialization {
+  const char *name;
+  struct fdb_table table;
+  uint32_t entry_count;
+  struct fdb_entry_place *entries;
+};
+
+struct fdb_allocation;
+struct fdb_tables {
+  const char *module;
+  uint32_t target_count, unit_count, specialization_count;
+  struct fdb_target *targets;
+  struct fdb_unit *units;
+  struct fdb_specialization *specializations;
+  struct fdb_allocation *allocations;
+};
+
+// Reads a call table, aligned to 8 bytes, into which the result points: it must live as long. FDB_VALUE: it is damaged,
+// or of another version.
+enum fdb_code fdb_read_tables(const void *data, size_t size, struct fdb_tables **tables);
+void fdb_free_tables(struct fdb_tables *tables);
+// NULL: the unit has none for the target, which is given by its number.
+const struct fdb_code_object *fdb_code_object_for(const struct fdb_unit *unit, uint32_t target);
+// Finds the target that the device of this target ID runs, by HIP's rules, among those that are there (NULL: all).
+bool fdb_choose_target(const struct fdb_tables *tables, const bool *is_there, const char *device, uint32_t *chosen);
+// Whether the features that a code object names are those of the device; an unnamed feature fits any.
+bool fdb_flags_fit(uint32_t e_flags, const char *device);
+
+// ---- module.c: a module without Python ------------------------------------------------------------------------------
+
+struct fdb_module;
+
+// An init function of the module: takes the driver's handle of the loaded code object, returns 0 or its own error.
+typedef int (*fdb_init_function)(void *module);
+
+// Opens the launcher library of a module; its bundles lie beside it. The driver must be set by then.
+enum fdb_code fdb_open_module(const char *library, struct fdb_module **module);
+// Names the function that stands for the init function `module:qualname` of the source. FDB_VALUE: it has none such.
+enum fdb_code fdb_set_init(struct fdb_module *module, const char *reference, fdb_init_function function);
+// Loads it on a device and runs its init functions, unless that has been done. Not thread-safe.
+enum fdb_code fdb_load_module(struct fdb_module *module, int device);
+// The call of a specialization, with what its arguments must be; NULL: there is none of this name.
+const struct fdb_specialization *fdb_find_specialization(const struct fdb_module *module, const char *name);
+// Checks the values, one for each argument of the specialization, and launches on a device that the module is loaded on.
+enum fdb_code fdb_call_module(const struct fdb_module *module, int device, const struct fdb_specialization *callee,
+                              const struct fdb_value *values);
+
+// ---- sha256.c -------------------------------------------------------------------------------------------------------
+
+// FIPS 180-4.
+void fdb_sha256(const void *data, size_t size, uint8_t digest[32]);
 
 const char *fdb_dtype_name(uint32_t dtype);
 // Rounds to nearest even into an IEEE-like format; false: finite, but too large for the format.

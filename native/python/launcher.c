@@ -616,37 +616,13 @@ const struct fdb_loaded *load_for(LauncherObject *self, int device, uint64_t str
 enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
                            const struct fdb_driver *driver, const struct fdb_loaded *loaded, int device, void **slots,
                            bool release_gil) {
-  struct fdb_call invocation = {
-      .launch = fdb_launch, .driver = driver, .loaded = loaded, .entry = &loaded->entries[specialization->index]};
-  int current = device, error = 0;
-  if (driver->devices > 1) { // of a single device, there is nothing to ask
-    if ((error = driver->current_device(&current))) {
-      fdb_fail_driver(driver, FDB_LAUNCH, error, "the current device is unknown");
-    } else if (device != current && (error = driver->set_device(device))) {
-      fdb_fail_driver(driver, FDB_LAUNCH, error, "device %d cannot be made current", device);
-    }
-    if (error) {
-      return raise_last_error(self);
-    }
-  }
   // A launch can wait for a place in the queue, and what empties the queue may need the interpreter lock.
   PyThreadState *state = LIKELY(release_gil) ? PyEval_SaveThread() : NULL;
-  int32_t returned = invocation.entry->function(&invocation, slots);
-  if (device != current) {
-    error = driver->set_device(current);
-  }
+  enum fdb_code failed = fdb_enter(driver, loaded, &loaded->entries[specialization->index], device, slots);
   if (LIKELY(state)) {
     PyEval_RestoreThread(state);
   }
-  if (LIKELY(!(invocation.status | returned | error))) {
-    return DONE;
-  }
-  if (!invocation.status && returned) {
-    fdb_fail(FDB_LAUNCH, "the launcher library returned %d", returned);
-  } else if (!invocation.status) {
-    fdb_fail_driver(driver, FDB_LAUNCH, error, "device %d cannot be made current again", current);
-  }
-  return raise_last_error(self);
+  return LIKELY(!failed) ? DONE : raise_last_error(self);
 }
 
 // A kernel of one device in the queue of another is an error that HIP may notice late, or not at all.

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from sample_bundle import bundle, data, manifest, package
+from sample_bundle import bundle, data, library, manifest, package
 
-__all__ = ["bundle", "data", "manifest", "package"]
+__all__ = ["bundle", "data", "library", "manifest", "package"]

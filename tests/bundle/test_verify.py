@@ -138,19 +138,19 @@ def test_every_fault_says_what_to_do(data: Callable[[str], bytes]) -> None:
 
 def test_launcher_library(data: Callable[[str], bytes]) -> None:
     good = data("two_entries.x86_64.elf")
-    assert check_launcher_library(good, where="two.launchers.elf", entries=["fdb_add", "fdb_double"]) == []
-    assert texts(check_launcher_library(good, where="two.launchers.elf", entries=["fdb_other"])) == [
+    assert check_launcher_library(good, where="two.launchers.elf", entries=["fdb_add", "fdb_double"], tables={}) == []
+    assert texts(check_launcher_library(good, where="two.launchers.elf", entries=["fdb_other"], tables={})) == [
         "two.launchers.elf: does not export fdb_other, which the manifest names"
     ]
-    assert texts(check_launcher_library(data("needs_glibc.x86_64.elf"), where="x.so", entries=["fdb_entry", "puts"])) == [
+    assert texts(check_launcher_library(data("needs_glibc.x86_64.elf"), where="x.so", entries=["fdb_entry", "puts"], tables={})) == [
         "x.so: needs libc.so.6; a launcher library needs no other",
         "x.so: has undefined symbols: puts, dlopen, not_defined_here",
         "x.so: does not export puts, which the manifest names",
     ]
-    assert texts(check_launcher_library(data("two_kernels.gfx942.elf"), where="x.so", entries=[])) == [
+    assert texts(check_launcher_library(data("two_kernels.gfx942.elf"), where="x.so", entries=[], tables={})) == [
         "x.so: e_machine is 224, an x86-64 library has 62"
     ]
-    assert texts(check_launcher_library(b"", where="x.so", entries=[])) == [
+    assert texts(check_launcher_library(b"", where="x.so", entries=[], tables={})) == [
         "x.so: the launcher library cannot be read: the file does not start with the ELF magic"
     ]
 

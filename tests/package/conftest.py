@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from sample_bundle import bundle, manifest
+from sample_bundle import bundle, library, manifest
 
-__all__ = ["bundle", "manifest"]
+__all__ = ["bundle", "library", "manifest"]

@@ -55,7 +55,10 @@ def compile_native(folder: Path, *more: str, python_include: str | None = None) 
     include = python_include or sysconfig.get_paths()["include"]
     sources = sorted((REPOSITORY / "native").rglob("*.c"))
     defines = ["-D_GNU_SOURCE", "-DPy_LIMITED_API=0x030B0000"]
-    subprocess.run([os.environ.get("CC", "cc"), *flags, *defines, "-I", REPOSITORY / "native" / "core", "-isystem", include, "-o", library, *sources], check=True)
+    subprocess.run(
+        [os.environ.get("CC", "cc"), *flags, *defines, "-I", REPOSITORY / "native" / "core", "-isystem", include, "-o", library, *sources],
+        check=True,
+    )
     return library
 
 

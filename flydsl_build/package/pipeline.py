@@ -22,7 +22,7 @@ from flydsl_build.consumers import served_modules, wanted_consumers
 from flydsl_build.declare.expand import expand
 from flydsl_build.engine.local import LocalExecutor
 from flydsl_build.engine.scheduler import run_jobs
-from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.errors import BuildError, CompileError, Fault, FaultCollector, VerifyError
 from flydsl_build.jobs.environment import worker_environment
 from flydsl_build.jobs.job import Job, WorkerSettings
 from flydsl_build.package.declared import collect_declarations
@@ -252,21 +252,24 @@ def _compile(  # noqa: PLR0913, PLR0917 - each is the result of one room
         How many further jobs have a result already, for what is said.
     """
     executor = _executor(settings, worker, linker, cache)
+    progress = make_progress(sys.stdout)
     try:
-        with make_progress(sys.stdout) as progress:
-            progress.expect(len(jobs))
+        with progress:
+            progress.expect(recalled + len(jobs), cached=recalled)
             results = run_jobs(jobs, executor, progress, cache=cache)
         # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
         more = plan_axis_jobs(jobs, results, settings, folder / "axis-jobs") if settings.axes else []
         if more:
             _say(f"{len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
-            with make_progress(sys.stdout) as progress:
+            with progress:
                 progress.expect(len(more))
                 results += run_jobs(more, executor, progress, cache=cache)
+    except CompileError:
+        _say(progress.counts())
+        raise
     finally:
         executor.shutdown()
-    fresh = sum(not result.cached for result in results)
-    _say(f"{recalled + len(results)} jobs: {recalled + len(results) - fresh} from the cache, {fresh} compiled")
+    _say(progress.counts())
     return results
 
 

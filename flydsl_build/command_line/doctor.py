@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flydsl_build.command_line.arguments import add_config, add_project, config_settings, other_backend, project_document, project_folder
+from flydsl_build.command_line.arguments import (
+    add_config,
+    add_project,
+    config_settings,
+    other_backend,
+    project_document,
+    project_folder,
+    table_in,
+)
 from flydsl_build.errors import BuildError, ConfigError
 
 if TYPE_CHECKING:
@@ -103,6 +111,11 @@ def _project(project: Path, given: Mapping[str, object]) -> tuple[Settings | Non
         return None, _Check(mark=_NOTED, name="project", found=found)
     other = other_backend(document) if (document := project_document(project)) else None
     checks = () if other is None else (_Check(mark=_NOTED, name="back end", found=other),)
+    if other is not None and "flydsl-build" not in table_in(document, "tool"):
+        # Somebody else's project, such as this one.
+        path = project / "pyproject.toml"
+        found = f"no table [tool.flydsl-build] in {path}, so what any project needs is looked at; flydsl-build init writes one"
+        return None, *checks, _Check(mark=_NOTED, name="project", found=found)
     try:
         settings = read_settings(project, given, os.environ)
     except ConfigError as error:

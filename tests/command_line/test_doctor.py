@@ -142,6 +142,15 @@ BACKEND = '[build-system]\nbuild-backend = "flydsl_build.backend"\n'
             ],
         ),
         (
+            '[build-system]\nbuild-backend = "other"\n',
+            [],
+            {},
+            [
+                '--  back end             build-backend is other: pip builds no kernels until it is "flydsl_build.backend"',
+                "--  project              no table [tool.flydsl-build] in PROJECT, so what any project needs is looked at; flydsl-build init writes one",
+            ],
+        ),
+        (
             "[project\n",
             [],
             {},

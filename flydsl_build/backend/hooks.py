@@ -338,7 +338,8 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
     written: list[Path] = []
     try:
         with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
-            with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)):
+            running = session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)
+            with session.active(running):
                 wheel = _base_wheel(settings, "build_wheel", temporary, config_settings)
             if not settings.has_setuptools_base and (settings.kernels or settings.kernels_from):
                 from flydsl_build.backend.base_backend import add_kernels
@@ -354,6 +355,8 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
         for path in written:
             path.unlink(missing_ok=True)
         raise
+    if running.built is not None:
+        running.built.report()
     return [path.name for path in written]
 
 

@@ -12,7 +12,7 @@ import difflib
 import errno
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -76,11 +76,28 @@ class BuiltKernels:
         What was written into the build folder.
     declared
         All modules that have kernels for the targets asked for, also those that this build was not to make.
+    made, seconds
+        What `report` prints.
     """
 
     files: tuple[str, ...]
     modules: tuple[BuiltModule, ...]
     declared: tuple[str, ...]
+    made: Sequence[AssembledModule | KeptModule] = ()
+    seconds: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
+
+    def report(self) -> None:
+        """Print what was made, and what the author should know of it. Last: other tools write many lines of their own."""
+        for one in self.made:
+            for warning in one.warnings:
+                _say(f"warning: {warning}")
+            if one.unexported:
+                names = ", ".join(one.unexported)
+                _say(f"warning: the stub of {one.placement.module} does not have these public names of its source: {names}")
+        rows = [row for one in self.made for row in one.rows]
+        if rows:
+            print_summary(rows, sys.stdout, self.seconds)
+        print_warnings(rows, sys.stdout)
 
 
 def build_kernels(settings: Settings, project: Project, *, only: str | None = None) -> BuiltKernels:
@@ -133,7 +150,6 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         modules, seconds = _assemble(placements, kept, members, results_of, keeper)
         written = install(modules, project)
     cache.close()
-    _report(modules, seconds)
     built = [
         BuiltModule(
             placement=one.placement,
@@ -141,7 +157,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         )
         for one in modules
     ]
-    return BuiltKernels(files=tuple(written), modules=tuple(built), declared=every)
+    return BuiltKernels(files=tuple(written), modules=tuple(built), declared=every, made=modules, seconds=seconds)
 
 
 @contextlib.contextmanager
@@ -180,19 +196,6 @@ def _assemble(
             seconds |= compile_seconds(result.load() for result in of_module if not result.cached)
     faults.raise_if_any(VerifyError)
     return modules, seconds
-
-
-def _report(modules: Sequence[AssembledModule | KeptModule], seconds: Mapping[tuple[str, str, str, str], float]) -> None:
-    """Print what was made, and what the author should know of it."""
-    for assembled in modules:
-        for warning in assembled.warnings:
-            _say(f"warning: {warning}")
-        if assembled.unexported:
-            names = ", ".join(assembled.unexported)
-            _say(f"warning: the stub of {assembled.placement.module} does not have these public names of its source: {names}")
-    rows = [row for assembled in modules for row in assembled.rows]
-    print_summary(rows, sys.stdout, seconds)
-    print_warnings(rows, sys.stdout)
 
 
 def _joined(some: Sequence[Mapping[str, str | None] | None]) -> dict[str, str | None] | None:

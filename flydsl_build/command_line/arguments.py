@@ -22,12 +22,15 @@ __all__ = [
     "add_json",
     "add_project",
     "config_settings",
+    "other_backend",
     "project_document",
     "project_folder",
     "table_in",
     "write_file",
     "write_json",
 ]
+
+_BACKEND = "flydsl_build.backend"
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +86,14 @@ def table_in(document: Any, *keys: str) -> dict[str, Any]:
         if not isinstance(document, dict):
             return {}
     return dict(document)
+
+
+def other_backend(document: dict[str, Any]) -> str | None:
+    """Return what is to be said of a project that names another back end than this one, or none."""
+    named = table_in(document, "build-system").get("build-backend")
+    if named == _BACKEND:
+        return None
+    return f'build-backend {f"is {named}" if named else "is missing"}: pip builds no kernels until it is "{_BACKEND}"'
 
 
 def write_json(value: Any, *, indent: int | None = 1) -> None:

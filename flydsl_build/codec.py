@@ -48,6 +48,7 @@ __all__ = [
     "enum_reference",
     "from_enum_reference",
     "join",
+    "parse",
 ]
 
 
@@ -210,6 +211,20 @@ def decode(kind: Any, value: object, *, where: str, path: str = "") -> Any:
     if decoder.faults:
         raise DecodeError(*decoder.faults)
     return found
+
+
+def parse(kind: Any, text: str | bytes, *, where: str) -> Any:
+    """Return the value that JSON text describes; see `decode`.
+
+    Raises
+    ------
+    DecodeError
+        The text is no JSON, or describes something else.
+    """
+    try:
+        return decode(kind, json.loads(text), where=where)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(Fault(where=where, what=f"is no JSON ({error})")) from None
 
 
 class _Decoder:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.build_cache import python_digest
 from flydsl_build.cache.records import check_dependencies
-from flydsl_build.codec import DecodeError, decode, parse
+from flydsl_build.codec import DecodeError, PlainValue, decode, parse
 from flydsl_build.errors import ConfigError, Fault, excerpt
 from flydsl_build.jobs.environment import program, worker_environment
 
@@ -38,12 +38,12 @@ class Declarations:
     Parameters
     ----------
     pairs
-        `[key, table]`, as JSON values.
+        `(key, table)`.
     dependencies
         What they follow from, with fingerprints; None if that is not known.
     """
 
-    pairs: tuple[Any, ...]
+    pairs: tuple[PlainValue, ...]
     dependencies: dict[str, str | None] | None = field(metadata={"check": check_dependencies})
 
 

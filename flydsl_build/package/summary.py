@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
-from flydsl_build.bundle.manifest import Kernel  # noqa: TC001 - the codec evaluates the annotations
+from flydsl_build.bundle.manifest import Kernel
 from flydsl_build.targets.processors import TARGETS
 
 if TYPE_CHECKING:

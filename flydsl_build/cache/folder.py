@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.records import read_record, write_record
 from flydsl_build.codec import DecodeError
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +125,7 @@ class CacheFolder:
         """Return the content with this digest, or None. A damaged file is removed."""
         path = self._path("blobs", digest)
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError:
             return None
         if hashlib.sha256(data).hexdigest() != digest:
@@ -139,7 +140,7 @@ class CacheFolder:
         path = self._path("blobs", digest)
         try:
             # Read, not only looked for: what is there may be damaged.
-            known = path.read_bytes() == data
+            known = read_regular(path) == data
         except OSError:
             known = False
         if known:
@@ -154,7 +155,7 @@ class CacheFolder:
         """Return what is in a record, or None. One that is damaged, or that has not this form, is removed; see `cache.records`."""
         path = self._path(kind, key)
         try:
-            value = read_record(path.read_bytes(), form, where=path.name)
+            value = read_record(read_regular(path), form, where=path.name)
         except OSError:
             return None
         except DecodeError:
@@ -375,7 +376,7 @@ class CacheFolder:
 def _digests_in(path: str) -> set[str]:
     """Return everything in a record that may be the digest of a blob."""
     try:
-        value = read_record(Path(path).read_bytes(), Any, where=path)
+        value = read_record(read_regular(Path(path)), Any, where=path)
     except (OSError, DecodeError):
         return set()
     found: set[str] = set()

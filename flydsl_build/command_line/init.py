@@ -15,6 +15,7 @@ from flydsl_build.command_line.source_search import search_sources
 from flydsl_build.config.keys import quote_key
 from flydsl_build.config.kinds import SETUPTOOLS
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     import argparse
@@ -74,8 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _read(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
+        return read_regular(path).decode("utf-8")
     except FileNotFoundError:
         what, fix = "does not exist", "write one with a [project] table first"
     except UnicodeDecodeError:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flydsl_build.regular_files import read_regular
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -26,6 +28,8 @@ _SKIPPED = {"build", "dist", "tests", "test", "docs", "node_modules", "__pycache
 _PYTHON_NUMBERS = {"int": "i32", "float": "f32", "bool": "bool"}
 # A name that stands for a name that stands for a name.
 _DEPTH = 20
+# So deep may statements and expressions be in each other; Python itself gives up at about 1000 calls.
+_DEEPEST = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,12 +98,17 @@ def search_sources(project: Path, roots: list[Path]) -> Found:
         for path in _sources(root):
             file = path.relative_to(project).as_posix()
             try:
-                tree = ast.parse(path.read_bytes())
+                tree = ast.parse(read_regular(path))
             except (SyntaxError, ValueError) as error:
                 unreadable.append((file, f"{type(error).__name__}: {error}"))
                 continue
-            except (OSError, RecursionError) as error:
-                unreadable.append((file, str(error)))
+            except OSError as error:
+                unreadable.append((file, error.strerror or str(error)))
+                continue
+            except (RecursionError, MemoryError):
+                tree = None
+            if tree is None or _is_deep(tree):
+                unreadable.append((file, "it is nested too deeply"))
                 continue
             parts = path.relative_to(root).with_suffix("").parts
             is_package = parts[-1] == "__init__"
@@ -113,6 +122,16 @@ def _sources(root: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(root):
         folders[:] = sorted(one for one in folders if one not in _SKIPPED and one.isidentifier() and not one.startswith((".", "_flydsl")))
         yield from (Path(place, one) for one in sorted(files) if one.endswith(".py") and one[:-3].isidentifier())
+
+
+def _is_deep(tree: ast.AST) -> bool:
+    """Tell whether a source is nested deeper than functions that call themselves can follow it."""
+    level: list[ast.AST] = [tree]
+    for _ in range(_DEEPEST):
+        level = [inner for node in level for inner in ast.iter_child_nodes(node)]
+        if not level:
+            return False
+    return True
 
 
 class _Module:
@@ -429,7 +448,7 @@ def _arguments(node: ast.FunctionDef, names: dict[str, str]) -> tuple[tuple[tupl
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             try:
                 annotation = ast.parse(annotation.value, mode="eval").body
-            except SyntaxError:
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
                 annotation = None
         name = _dotted(annotation.value if isinstance(annotation, ast.Subscript) else annotation, names).rpartition(".")[2]
         if name in {"Constexpr", "type", "Type"}:

@@ -113,6 +113,30 @@ def test_files_that_cannot_be_read(call: Any, project: Path) -> None:
     assert answer.err.startswith("flydsl-build: warning: src/pkg/old.py was left out: SyntaxError: ")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "(" * 150 + "1" + ")" * 150,
+        "x = " + "-" * 3000 + "1",
+        "x = " + "-" * 100_000 + "1",
+        "x = 1" + " + 1" * 900,
+        "x = " + "f(" * 190 + "1" + ")" * 190,
+        "x = a" + ".b" * 3000 + "()",
+        "def f(x: '" + "-" * 100_000 + "1'): ...",
+        "def f(x: '\\0'): ...",
+        "".join(" " * depth + f"if x{depth}:\n" for depth in range(90)) + " " * 90 + "pass",
+        "if x: pass\n" + "elif x: pass\n" * 2000,
+    ],
+    ids=range(10),
+)
+def test_deeply_nested_sources(call: Any, project: Path, text: str) -> None:
+    (project / "src/pkg/deep.py").write_text(text, encoding="utf-8")
+    answer = call("init", project, "--dry-run")
+    assert (answer.status, answer.out) == (0, TABLE)
+    assert answer.err.count("was left out") <= 1
+    assert not answer.err.startswith("flydsl-build: warning") or "src/pkg/deep.py was left out: " in answer.err
+
+
 def test_bad_projects(call: Any, project: Path, tmp_path: Path) -> None:
     path = project / "pyproject.toml"
     path.write_text("tool = {}\n", encoding="utf-8")

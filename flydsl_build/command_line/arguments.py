@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     import argparse
@@ -74,7 +75,7 @@ def project_folder(path: Path) -> Path:
 def project_document(project: Path) -> dict[str, Any]:
     """Return what pyproject.toml says; empty where it cannot be read, of which the settings' reader says why."""
     try:
-        return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(project / "pyproject.toml").decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.errors import Fault, ToolchainError
 from flydsl_build.jobs.job import Linker, Toolkit
+from flydsl_build.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -159,7 +160,7 @@ _END = 1 << 16
 def _identity(command: tuple[str, ...]) -> str:
     """Return a digest of a program's size and both ends; empty if it cannot be read."""
     try:
-        with Path(command[0]).open("rb") as file:
+        with open_regular(Path(command[0])) as file:
             digest = hashlib.sha256(file.read(_END))
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _END))
@@ -170,7 +171,7 @@ def _identity(command: tuple[str, ...]) -> str:
 
 
 def _is_binary(program: str) -> bool:
-    with Path(program).open("rb") as file:
+    with open_regular(Path(program)) as file:
         return file.read(2) != b"#!"
 
 

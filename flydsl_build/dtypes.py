@@ -47,7 +47,7 @@ DTYPE_TABLE = (
     Dtype("i32", 32, 0, "int32", "Int32", scalar=True),
     Dtype("i16", 16, 0, "int16", "Int16", scalar=True),
     Dtype("i8", 8, 0, "int8", "Int8", scalar=True),
-    Dtype("i4", 4, 0, "", ""),
+    Dtype("i4", 4, 0, "", "Int4"),
     Dtype("u64", 64, 1, "uint64", "Uint64", scalar=True),
     Dtype("u32", 32, 1, "uint32", "Uint32", scalar=True),
     Dtype("u16", 16, 1, "uint16", "Uint16", scalar=True),

@@ -558,7 +558,7 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
         binding.values[name] = adapter.make_argument(chosen, parameter.annotation, constants)
     except adapter.ArgumentError as error:
         where = "args" if constants is None else "constexpr"
-        binding.fault(f"{where}.{name}: {error}", "see Argument types in the README")
+        binding.fault(f"{where}.{name}: {error}", error.fix or "see Argument types in the README")
         return
     if constants is not None:
         binding.constexpr[name] = _recorded_constants(constants)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from building import PACKAGES, call_hook, copy_project, run_script, unpack
 
-from flydsl_build.dtypes import DTYPE_TABLE, SCALAR_DTYPES, Dtype
+from flydsl_build.dtypes import DTYPE_TABLE, HALF_BYTES, SCALAR_DTYPES, Dtype
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +98,7 @@ def test_the_project_has_all_of_them() -> None:
         "copy": [one.name for one in DTYPE_TABLE],
         "pointer": [one.name for one in DTYPE_TABLE if one.flydsl],
         "scalar": list(SCALAR_DTYPES),
+        "buffered": list(HALF_BYTES),
     }
 
 
@@ -117,13 +118,64 @@ def test_a_launch_gets_the_element(dtype: Dtype, answers: dict[str, dict[str, An
     assert {"dlpack"} <= set(answer) <= {"dlpack", "numpy", "torch", "pointer"}
 
 
-def test_a_pointer_that_flydsl_does_not_have(tmp_path: Path) -> None:
+def refused(tmp_path: Path, *tables: str) -> str:
+    """Build the project with other kernels, and return what is said about them."""
     project = copy_project(PACKAGES / "dtypes", tmp_path / "project")
     text = (project / "pyproject.toml").read_text(encoding="utf-8")
-    head, _, rest = text.partition('[tool.flydsl-build.kernels."dtype_kernels.every:build_copy"]')
-    del rest
-    table = '[tool.flydsl-build.kernels."dtype_kernels.every:build_pointer"]\nparams = { dtype = "f8e5m2fnuz" }\nargs = { p = "ptr<{dtype}>" }\n'
-    (project / "pyproject.toml").write_text(head + table, encoding="utf-8")
-    refused = call_hook(project, "build_wheel", tmp_path, ok=False)
-    assert refused.status != 0
-    assert 'args.p: FlyDSL has no pointers to f8e5m2fnuz\n    -> declare it as "ptr<u8>"' in refused.output
+    (project / "pyproject.toml").write_text(text.partition("[tool.flydsl-build.kernels")[0] + "\n".join(tables), encoding="utf-8")
+    answer = call_hook(project, "build_wheel", tmp_path, ok=False)
+    assert answer.status != 0
+    return answer.output
+
+
+def kernel(name: str, params: str, args: str) -> str:
+    return f'[tool.flydsl-build.kernels."dtype_kernels.every:{name}"]\nparams = {{ {params} }}\nargs = {{ {args} }}\n'
+
+
+def test_a_pointer_that_flydsl_does_not_have(tmp_path: Path) -> None:
+    output = refused(tmp_path, kernel("build_pointer", 'dtype = "f8e5m2fnuz"', 'p = "ptr<{dtype}>"'))
+    assert 'args.p: FlyDSL has no pointers to f8e5m2fnuz\n    -> declare it as "ptr<u8>"' in output
+
+
+AS_BYTES = 'declare it as "u8[…]" or "ptr<u8>" and pass its bytes'
+LINES = "see the author's lines below; -C verbose=true shows FlyDSL's frames too\n"
+
+
+def single(named: str) -> str:
+    return f"\n    -> FlyDSL takes no single elements of {named}: if the kernel does, {AS_BYTES}"
+
+
+def apart(named: str) -> str:
+    what = f"FlyDSL takes elements of {named} a byte apart, but memory has two in a byte: they would be others, or past the end"
+    return f"{what}\n    -> copy whole bytes of it through a buffer tensor, or {AS_BYTES}\n"
+
+
+def test_elements_of_tensors(tmp_path: Path) -> None:
+    output = refused(
+        tmp_path,
+        kernel("build_indexed", 'dtype = ["f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1fn"]', 'A = "{dtype}[N]", B = "{dtype}[N]"'),
+        kernel("build_buffered", 'dtype = "i4", whole = false', 'A = "{dtype}[N]", Out = "{dtype}[N]"'),
+    )
+    assert "compile failed: 4 faults" in output
+    for dtype in ("f8e4m3fnuz", "f8e5m2fnuz"):
+        assert "gfx950: FlyDSL could not compile it" + single(f"A ({dtype}[N]) and B ({dtype}[N])") + f"; {LINES}" in output
+    assert "gfx950: " + apart("A (f4e2m1fn[N]) and B (f4e2m1fn[N])") in output
+    assert "gfx950: " + apart("A (i4[N]) and Out (i4[N])") in output
+
+
+def test_elements_behind_pointers(tmp_path: Path) -> None:
+    args = 'A = "ptr<{dtype}>", B = "ptr<{dtype}>@16"'
+    output = refused(tmp_path, kernel("build_indexed", 'dtype = ["f8e4m3fnuz", "i4"], step = [1, 0]', args))
+    assert "compile failed: 3 faults" in output
+    named = "A (ptr<f8e4m3fnuz>) and B (ptr<f8e4m3fnuz>@16)"
+    assert "[build_indexed-f8e4m3fnuz-step1], gfx950: FlyDSL could not compile it" + single(named) + f"; {LINES}" in output
+    # A division by zero, which is the author's.
+    assert "[build_indexed-f8e4m3fnuz-step0 and 1 more], gfx950: FlyDSL could not compile it\n    -> " + LINES in output
+    assert "gfx950: " + apart("A (ptr<i4>) and B (ptr<i4>@16)") in output
+
+
+@pytest.mark.parametrize("argument", ["f6e2m3fn[N]", "ptr<f6e3m2fn>"])
+def test_elements_that_end_the_process(tmp_path: Path, argument: str) -> None:
+    output = refused(tmp_path, kernel("build_indexed", 'dtype = ""', f'A = "{argument}", B = "u8[N]"'))
+    assert "the kernel process died by SIGABRT while compiling build_indexed" in output
+    assert single(f"A ({argument})") + "\n" in output

@@ -69,6 +69,7 @@ __all__ = [
     "type_name",
     "type_of_annotation",
     "type_of_name",
+    "was_raised_by_flydsl",
 ]
 
 # FlyDSL releases whose private names were checked against this module.
@@ -157,6 +158,14 @@ class Lowered:
     source: str = ""
     link_libs: list[str] = field(default_factory=list)
     hints: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def takes_half_bytes(self) -> bool:
+        """Whether elements of 4 bits are taken from global memory one by one, where LLVM has them a byte apart."""
+        return _HALF_BYTES.search(self.text) is not None
+
+
+_HALF_BYTES = re.compile(r"llvm\.getelementptr .* -> !llvm\.ptr<1>, i4$|rocdl\.raw\.ptr\.buffer\.(load|store) .* : i4$", re.MULTILINE)
 
 
 def lower(  # noqa: PLR0913 - each is one thing FlyDSL is told
@@ -561,6 +570,12 @@ def _pointee(dtype: str) -> Any:
 def _framework_folders() -> tuple[str, ...]:
     own = Path(__file__).resolve().parents[1]
     return (str(Path(flydsl.__file__).resolve().parent) + os.sep, str(own) + os.sep)
+
+
+def was_raised_by_flydsl(error: BaseException) -> bool:
+    """Tell whether an error comes out of FlyDSL, not of the author's own lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and os.path.realpath(frames[-1].filename).startswith(_framework_folders())
 
 
 def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:

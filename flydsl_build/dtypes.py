@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 from typing import NamedTuple
 
-__all__ = ["DTYPES", "DTYPE_TABLE", "HALF_BYTES", "NOT_INDEXED", "SCALAR_DTYPES", "Dtype", "dtype_hint", "element_bytes"]
+__all__ = ["DTYPES", "DTYPE_TABLE", "FLOAT_DTYPES", "HALF_BYTES", "NOT_INDEXED", "SCALAR_DTYPES", "Dtype", "dtype_hint", "element_bytes"]
 
 
 class Dtype(NamedTuple):
@@ -74,6 +74,9 @@ DTYPES = {dtype.name: dtype.bits for dtype in DTYPE_TABLE}
 
 SCALAR_DTYPES = tuple(dtype.name for dtype in DTYPE_TABLE if dtype.scalar)
 """The types that can be passed by value."""
+
+FLOAT_DTYPES = tuple(dtype.name for dtype in DTYPE_TABLE if dtype.code not in {0, 1, 6})
+"""The types that are neither integers nor bool, by DLPack's type codes."""
 
 NOT_INDEXED = tuple(dtype.name for dtype in DTYPE_TABLE if not dtype.indexed)
 """The types of which FlyDSL takes no single elements, or the wrong ones."""

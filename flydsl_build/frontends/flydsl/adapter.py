@@ -35,7 +35,7 @@ from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_spe
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.dtypes import DTYPE_TABLE, DTYPES, SCALAR_DTYPES
+from flydsl_build.dtypes import DTYPE_TABLE, DTYPES, FLOAT_DTYPES, SCALAR_DTYPES
 from flydsl_build.errors import collapsed, did_you_mean
 from flydsl_build.frontends.flydsl.externs import ExternCall
 from flydsl_build.jobs.author_code import relative_to_roots
@@ -83,10 +83,8 @@ _SCALAR_NAMES = {_TYPES[name]: name for name in SCALAR_DTYPES}
 
 def _element_type(dtype: str) -> ir.Type:
     """Return MLIR's type of a dtype."""
-    if dtype == "bool":
-        return ir.IntegerType.get_signless(1)
-    if dtype[0] in "iu":
-        return ir.IntegerType.get_signless(DTYPES[dtype])
+    if dtype not in FLOAT_DTYPES:
+        return ir.IntegerType.get_signless(1 if dtype == "bool" else DTYPES[dtype])
     name = f"Float{dtype[1:].upper()}" if "e" in dtype else dtype.upper()
     return getattr(ir, f"{name}Type").get()
 

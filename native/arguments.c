@@ -36,10 +36,10 @@ static uintptr_t address_of(const struct fdr_dltensor *tensor) {
 static uint32_t lanes_of(const struct fdr_dltensor *tensor) { return tensor->lanes & ~FDR_READ_ONLY; }
 
 // Elements below 8 bits and the floats of 8 are also kept as bytes, in frameworks without such a dtype.
-static bool same_dtype(uint32_t want, const struct fdr_dltensor *tensor) {
-  uint32_t have = dtype_of(tensor);
+static bool same_dtype(const struct fdr_argument *argument, const struct fdr_dltensor *tensor) {
+  uint32_t want = argument->dtype, have = dtype_of(tensor);
   if (have == want) {
-    return lanes_of(tensor) == 1 || tensor->bits < 8;
+    return lanes_of(tensor) == 1 || (tensor->bits < 8 && argument->kind == FDR_POINTER);
   }
   bool byte = have == FDR_DTYPE(FDR_DL_UINT, 8) || have == FDR_DTYPE(FDR_DL_INT, 8);
   return lanes_of(tensor) == 1 && byte && ((want & 0xff) < 8 || want >> 8 > FDR_DL_BOOL);
@@ -175,9 +175,9 @@ static bool reaches_within_32_bits(const struct fdr_dltensor *tensor) {
 static enum fdr_code check_tensor(const struct check *check) {
   const struct fdr_argument *argument = check->argument;
   const struct fdr_dltensor *tensor = check->tensor;
-  if (!same_dtype(argument->dtype, tensor)) {
+  if (!same_dtype(argument, tensor)) {
     return wrong(check, FDR_TYPE, "the dtype is %s%s, not %s", fdr_dtype_name(dtype_of(tensor)),
-                 lanes_of(tensor) == 1 || tensor->bits < 8 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
+                 lanes_of(tensor) == 1 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
   }
   if (argument->written && (tensor->lanes & FDR_READ_ONLY)) {
     return wrong(check, FDR_VALUE, "it is read-only, and the launcher writes it");

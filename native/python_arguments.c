@@ -282,6 +282,31 @@ static void mark_read_only(struct fdr_dltensor *tensor, bool read_only) {
   tensor->lanes = (uint16_t)(tensor->lanes | (read_only ? FDR_READ_ONLY : 0));
 }
 
+static int64_t twice(int64_t value) {
+  int64_t result;
+  return __builtin_mul_overflow(value, 2, &result) ? INT64_MAX : result;
+}
+
+// Counts elements where torch counts pairs, of 4 bits in a byte: kernels are declared and compiled in elements, and JAX
+// counts them. Pairs that do not lie side by side stay pairs, which no tensor of a kernel has.
+static void count_elements(struct tensor_view *view) {
+  struct fdr_dltensor *tensor = &view->tensor;
+  int inner = tensor->rank - 1;
+  while (inner >= 0 && tensor->strides[inner] != 1) {
+    inner--;
+  }
+  if (inner < 0) {
+    return;
+  }
+  for (int d = 0; d < tensor->rank; d++) {
+    view->dims[FDR_MAX_RANK + d] = d == inner ? 1 : twice(tensor->strides[d]);
+    view->dims[d] = d == inner ? twice(tensor->shape[d]) : tensor->shape[d];
+  }
+  tensor->shape = view->dims;
+  tensor->strides = view->dims + FDR_MAX_RANK;
+  tensor->lanes = (uint16_t)(tensor->lanes - 1);
+}
+
 // Gives a tensor without strides (DLPack before 1.2) those of a contiguous one.
 static int complete_strides(struct tensor_view *view) {
   struct fdr_dltensor *tensor = &view->tensor;
@@ -301,6 +326,9 @@ static int complete_strides(struct tensor_view *view) {
         stride = INT64_MAX;
       }
     }
+  }
+  if (tensor->bits == 4 && (tensor->lanes & ~FDR_READ_ONLY) == 2) {
+    count_elements(view);
   }
   return 0;
 }

@@ -61,7 +61,8 @@ static inline int read_tensor(PyObject *object, struct tensor_view *view) {
     if (slot->to_dltensor(object, &view->tensor)) {
       return -1;
     }
-    if ((uint32_t)view->tensor.rank <= FDR_MAX_RANK && view->tensor.strides && view->tensor.shape) {
+    if ((uint32_t)view->tensor.rank <= FDR_MAX_RANK && view->tensor.strides && view->tensor.shape &&
+        view->tensor.lanes == 1) {
       return 0;
     }
   }

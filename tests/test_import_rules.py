@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "engine": {"__init__", "errors", "codec", "targets", "jobs", "cache", "toolchain"},
     "frontends": {"errors", "codec", "dtypes", "targets", "config", "declare", "jobs", "llvm_ir", "editable", "cache", "regular_files"},
     "bundle": {"errors", "codec", "targets", "declare", "jobs", "regular_files"},
-    "consumers": {"__init__", "errors", "codec", "config", "declare", "jobs", "bundle"},
+    "consumers": {"__init__", "errors", "codec", "dtypes", "config", "declare", "jobs", "bundle"},
     "package": {
         "__init__", "errors", "codec", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers",
         "regular_files",

@@ -32,6 +32,8 @@ from flydsl_build.codec import NO_DEFAULT, enum_reference
 from flydsl_build.config.settings import CompileOptions
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
+from flydsl_build.declare.specialization import AS_BYTES
+from flydsl_build.dtypes import HALF_BYTES
 from flydsl_build.errors import Fault, did_you_mean, excerpt
 from flydsl_build.frontends.dependency_tracker import imported_names
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
@@ -560,7 +562,7 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
         binding.values[name] = adapter.make_argument(chosen, parameter.annotation, constants)
     except adapter.ArgumentError as error:
         where = "args" if constants is None else "constexpr"
-        binding.fault(f"{where}.{name}: {error}", "see Argument types in the README")
+        binding.fault(f"{where}.{name}: {error}", error.fix or "see Argument types in the README")
         return
     if constants is not None:
         binding.constexpr[name] = _recorded_constants(constants)
@@ -674,12 +676,16 @@ def _trace(
     except _FaultError:
         raise
     except BaseException as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
-        what, fix = _why(error, specialization.title, settings) or (
-            "FlyDSL could not compile it",
-            "see the author's lines below; -C verbose=true shows FlyDSL's frames too",
-        )
+        lines = "see the author's lines below; -C verbose=true shows FlyDSL's frames too"
+        hint = specialization.without_elements if adapter.was_raised_by_flydsl(error) else ""
+        what, fix = _why(error, specialization.title, settings) or ("FlyDSL could not compile it", "; ".join(filter(None, [hint, lines])))
         detail = "\n".join(filter(None, [_explain(error, settings), output.text()]))
         raise _FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix, detail=detail)) from None
+    packed = specialization.arguments_of(HALF_BYTES)
+    if packed and lowered.takes_half_bytes:
+        what = f"FlyDSL takes elements of {packed} a byte apart, but memory has two in a byte: they would be others, or past the end"
+        fix = f"copy whole bytes of it through a buffer tensor, or {AS_BYTES}"
+        raise _FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix))
     if options.debug_lines:
         # Line tables name files as the wheel's users would: no folder of the builder.
         for root in settings.package_roots:

@@ -220,8 +220,9 @@ static bool perhaps_negated(const void *tensor) {
   return true;
 }
 
-// Of a tensor with the negative bit, the memory has the negated values, and DLPack does not say so. torch's own function
-// is called where its library has it: the method of Python takes as long as half a launch, and lets other threads run.
+// Of a tensor with the negative bit, the memory has the negated values, and DLPack does not say so. torch's own
+// function is called where its library has it: the method of Python takes as long as a launch, and lets other threads
+// run.
 // torch's C++ tensor is one pointer, which is in the Python object, and `_cdata` tells.
 static void find_negative_test(PyObject *tensor_type, struct route_entry *entry) {
   static struct route_entry known;
@@ -800,7 +801,7 @@ static int read_by_route(const struct route_entry *entry, PyObject *object, stru
   return read_instance(object, view);
 }
 
-// ---- tensors of torch that a kernel cannot read ----------------------------------------------------------------------
+// ---- tensors of torch that a kernel cannot read ---------------------------------------------------------------------
 
 // Whether an attribute of the object is true, or what it returns where it can be called with `argument`.
 static bool says(PyObject *object, const char *attribute, PyObject *argument) {
@@ -822,12 +823,15 @@ static const char *kind_of_tensor(PyObject *object) {
     const char *module, *question, *kind;
   } kinds[] = {
       {NULL, "is_meta", "it is a meta tensor of torch, which has no data"},
-      {NULL, "is_nested", "it is a nested tensor of torch; torch.nested.to_padded_tensor() makes one that a kernel can read"},
+      {NULL, "is_nested",
+       "it is a nested tensor of torch; torch.nested.to_padded_tensor() makes one that a kernel can read"},
       {NULL, "is_quantized",
        "it is a quantized tensor of torch; its int_repr() or dequantize() makes one that a kernel can read"},
-      {NULL, "_is_zerotensor", "it is a zero tensor of torch, which has no data; its clone() makes one that a kernel can read"},
+      {NULL, "_is_zerotensor",
+       "it is a zero tensor of torch, which has no data; its clone() makes one that a kernel can read"},
       {"torch._C._functorch", "is_functorch_wrapped_tensor",
-       "it is a tensor in a transform of torch.func (vmap, grad, ...), which has no data; launch outside of the transform"},
+       "it is a tensor in a transform of torch.func (vmap, grad, ...), which has no data; launch outside of the "
+       "transform"},
       {"torch", "_is_functional_tensor",
        "it is a functional tensor of torch, which has no data; launch outside of the transform"},
   };
@@ -902,8 +906,8 @@ static int check_torch(const struct route_entry *entry, PyObject *object, const 
   }
   if (entry->may_be_negated((const char *)object + entry->tensor_at) && says(object, "is_neg", NULL)) {
     PyErr_SetString(PyExc_TypeError,
-                    "its negative bit is set, so its memory has its values negated; its resolve_neg() makes a tensor that a "
-                    "kernel can read");
+                    "its negative bit is set, so its memory has its values negated; its resolve_neg() makes a tensor "
+                    "that a kernel can read");
     return -1;
   }
   return 0;

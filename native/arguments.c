@@ -152,7 +152,7 @@ static enum fdr_code refuse_no_data(const struct check *check) { // torch's Fake
   return wrong(check, FDR_VALUE, "it has no data");
 }
 
-static bool is_empty(const struct fdr_dltensor *tensor) {
+bool fdr_is_empty(const struct fdr_dltensor *tensor) {
   bool empty = false;
   for (int d = 0; d < tensor->rank; d++) {
     empty |= tensor->shape[d] == 0;
@@ -183,7 +183,7 @@ static enum fdr_code check_tensor(const struct check *check) {
     return wrong(check, FDR_VALUE, "it is read-only, and the launcher writes it");
   }
   if (argument->kind == FDR_POINTER) {
-    return tensor->data || is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
+    return tensor->data || fdr_is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
   }
   if (tensor->rank != argument->rank) {
     return wrong(check, FDR_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
@@ -246,7 +246,7 @@ enum fdr_code fdr_check_host_memory(const struct fdr_driver *driver, const struc
                                     const struct fdr_value *values, int device) {
   for (uint32_t i = 0; driver->reads_host && i < table->argument_count; i++) {
     const struct fdr_dltensor *tensor = values[i].tensor;
-    if (tensor && may_be_pageable(driver, type_of(tensor)) && !is_empty(tensor) &&
+    if (tensor && may_be_pageable(driver, type_of(tensor)) && !fdr_is_empty(tensor) &&
         !driver->reads_host(device, (const void *)address_of(tensor))) {
       return fdr_fail(FDR_TYPE,
                       "argument %s is in host memory, which device %d cannot read; move it to the device, or allocate "

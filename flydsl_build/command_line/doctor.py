@@ -217,7 +217,8 @@ def _toolchain(settings: Settings | None) -> Iterator[_Check]:
     except BuildError as error:
         (fault,) = error.faults
         searched = tuple(fault.detail.splitlines()[1:])
-        yield _Check(mark=_MISSING, name="linker", found=f"{fault.what}: {fault.fix}", trace=searched)
+        setting = "" if fault.where == "linker" else f"{fault.where}: "
+        yield _Check(mark=_MISSING, name="linker", found=f"{setting}{fault.what}: {fault.fix}", trace=searched)
     else:
         yield _Check(mark=_OK, name="linker", found=linker.version, trace=trace)
     bitcode, trace = trace_bitcode(rocm_path=rocm)

@@ -400,7 +400,8 @@ def _check_kernels(settings: Settings, reader: TableReader | None, faults: Fault
             faults.add(
                 f"{_TABLE}.kernels",
                 "no kernels are declared",
-                f'add a table [{_TABLE}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
+                f"run `flydsl-build init`, which finds launchers and writes their tables; or add a table "
+                f'[{_TABLE}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
             )
     else:
         _check_targets(settings, faults, need_archs=need_archs)

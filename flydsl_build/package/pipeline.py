@@ -8,7 +8,6 @@ launcher libraries, stubs. Everything is made in a temporary folder and moved in
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 import sys
@@ -32,6 +31,7 @@ from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.planning import plan_axis_jobs, plan_jobs
 from flydsl_build.package.progress import make_progress
 from flydsl_build.package.summary import compile_seconds, print_summary, print_warnings
+from flydsl_build.package.unused_externs import unused_externs
 from flydsl_build.toolchain.discovery import make_toolkit, safe_temporary_folder
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from flydsl_build.package.project import Project
 
 __all__ = ["BuiltKernels", "BuiltModule", "build_kernels"]
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +91,10 @@ class BuiltKernels:
                 _say(f"warning: {warning}")
             if one.unexported:
                 names = ", ".join(one.unexported)
-                _say(f"warning: the stub of {one.placement.module} does not have these public names of its source: {names}")
+                _say(
+                    f"warning: the stub of {one.placement.module} does not have these public names of its source: {names}\n"
+                    "    -> move what others import to a module without declared kernels; give what is for this one alone a leading underscore"
+                )
         rows = [row for one in self.made for row in one.rows]
         if rows:
             print_summary(rows, sys.stdout, self.seconds)
@@ -367,21 +368,8 @@ def _check_externs(results: Sequence[StoredResult], settings: Settings, *, is_wh
     """
     if not is_whole:
         return
-    called = list(dict.fromkeys(symbol for result in results for symbol in result.symbols))
     faults = FaultCollector()
-    # The first table that fits a symbol is the one that it gets.
-    used = {symbol: next((table.where for table in settings.externs if table.fits(symbol)), "") for symbol in called}
-    for table in settings.externs:
-        fitting = [symbol for symbol in called if table.fits(symbol)]
-        if table.where in used.values():
-            continue
-        if fitting:
-            faults.add(table.where, f"{used[fitting[0]]} stands before it and is for {fitting[0]} too", "put the narrower table first")
-        else:
-            near = difflib.get_close_matches(table.symbol, called, n=1)
-            names = ", ".join(called[:_SHOWN]) + (f" and {len(called) - _SHOWN} more" if len(called) > _SHOWN else "")
-            fix = f'Did you mean "{near[0]}"?' if near else f"kernels call {names}" if called else "no kernel calls one: remove the table"
-            faults.add(table.where, f"no kernel calls an extern function {table.symbol}", fix)
+    faults.extend(unused_externs(settings.externs, [symbol for result in results for symbol in result.symbols]))
     if not settings.archs_override:
         faults.raise_if_any(BuildError)
     # A kernel may call it on the targets that were left out.

@@ -33,7 +33,7 @@ def test_no_linker(tmp_path: Path) -> None:
     done = run_command("doctor", cwd=tmp_path, env={"FLYDSL_BUILD_LLD": str(tmp_path / "none"), "FLYDSL_BUILD_HIP_LIBRARY": "/no/such.so"})
     assert done.returncode == 1
     assert {name for name, mark in marks(done.stdout).items() if mark == "!!"} == {"linker"}
-    assert f"lld setting: does not run ([Errno 2] No such file or directory: '{tmp_path / 'none'}')" in done.stdout
+    assert f"lld: {tmp_path / 'none'} does not exist: correct the path, or leave the setting out to have it searched for" in done.stdout
     assert "/no/such.so" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("a build would fail here: 1 of these (!!)")
 

@@ -87,14 +87,16 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
             "",
             (
                 f"{T}.kernels: no kernels are declared\n"
-                f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
+                "    -> run `flydsl-build init`, which finds launchers and writes their tables; or "
+                f'add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
             ),
         ),
         (
             ARCHS + "[tool.flydsl-build.kernels]",
             (
                 f"{T}.kernels: no kernels are declared\n"
-                f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
+                "    -> run `flydsl-build init`, which finds launchers and writes their tables; or "
+                f'add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
             ),
         ),
         (ARCHS + '[tool.flydsl-build.kernel."m:f"]', f'{T}.kernel: unknown key\n    -> Did you mean "kernels"?'),

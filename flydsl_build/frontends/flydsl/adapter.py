@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import linecache
 import os
@@ -52,6 +53,7 @@ __all__ = [
     "Lowered",
     "author_frames",
     "constexpr_type",
+    "extern_symbols",
     "has_constants",
     "is_launcher",
     "is_struct",
@@ -238,6 +240,12 @@ def lower(  # noqa: PLR0913 - each is one thing FlyDSL is told
         msg = "FlyDSL compiled nothing"
         raise RuntimeError(msg)
     return lowered
+
+
+def extern_symbols() -> tuple[str, ...]:
+    """Return the names of the extern functions that modules and factories have made: what kernels may call, where none is traced."""
+    made = (one for one in gc.get_objects() if issubclass(type(one), ExternFunction))
+    return tuple(sorted({one.symbol for one in made}))
 
 
 @contextlib.contextmanager

@@ -166,7 +166,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         flydsl=flydsl.__version__,
         llvm=_llvm_version(),
         seconds=time.perf_counter() - started,
-        symbols=tuple(dict.fromkeys(symbol for one in traced for symbol in one.externs.symbols)),
+        symbols=adapter.extern_symbols() if job.check else tuple(dict.fromkeys(name for one in traced for name in one.externs.symbols)),
         warnings=tuple(dict.fromkeys(warnings)),
         faults=tuple(faults),
     )
@@ -497,12 +497,18 @@ def _check_declared_names(binding: _Binding, signature: inspect.Signature) -> No
     """Refuse what is declared for a parameter that is not there."""
     specialization = binding.specialization
     out = dict.fromkeys(specialization.out or ())
-    for kind, given in (("args", dict(specialization.args)), ("constexpr", dict(specialization.constexpr)), ("out", out)):
+    names = list(signature.parameters)
+    writable = [name for name, one in signature.parameters.items() if adapter.parameter_role(one.annotation) in _WRITABLE]
+    # The table of a factory is known by the factory's name, whose own parameters are others.
+    of = "the launcher of " if specialization.params is not None and specialization.element is None else ""
+    for kind, given, allowed in (
+        ("args", dict(specialization.args), names),
+        ("constexpr", dict(specialization.constexpr), names),
+        ("out", out, writable),
+    ):
         for name in given:
             if name not in signature.parameters:
-                binding.fault(
-                    f"{kind}.{name}: {specialization.title} has no parameter {name}", did_you_mean(name, list(signature.parameters))
-                )
+                binding.fault(f"{kind}.{name}: {of}{specialization.title} has no parameter {name}", did_you_mean(name, allowed))
 
 
 def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, role: Role) -> None:

@@ -93,7 +93,8 @@ class BuiltKernels:
                 names = ", ".join(one.unexported)
                 _say(
                     f"warning: the stub of {one.placement.module} does not have these public names of its source: {names}\n"
-                    "    -> move what others import to a module without declared kernels; give what is for this one alone a leading underscore"
+                    "    -> move what others import to a module without declared kernels; "
+                    "give what is for this one alone a leading underscore"
                 )
         rows = [row for one in self.made for row in one.rows]
         if rows:

@@ -36,10 +36,10 @@ static uintptr_t address_of(const struct fdb_dltensor *tensor) {
 static uint32_t lanes_of(const struct fdb_dltensor *tensor) { return tensor->lanes & ~FDB_READ_ONLY; }
 
 // Elements below 8 bits and the floats of 8 are also kept as bytes, in frameworks without such a dtype.
-static bool same_dtype(uint32_t want, const struct fdb_dltensor *tensor) {
-  uint32_t have = dtype_of(tensor);
+static bool same_dtype(const struct fdb_argument *argument, const struct fdb_dltensor *tensor) {
+  uint32_t want = argument->dtype, have = dtype_of(tensor);
   if (have == want) {
-    return lanes_of(tensor) == 1 || tensor->bits < 8;
+    return lanes_of(tensor) == 1 || (tensor->bits < 8 && argument->kind == FDB_POINTER);
   }
   bool byte = have == FDB_DTYPE(FDB_DL_UINT, 8) || have == FDB_DTYPE(FDB_DL_INT, 8);
   return lanes_of(tensor) == 1 && byte && ((want & 0xff) < 8 || want >> 8 > FDB_DL_BOOL);
@@ -152,7 +152,7 @@ static enum fdb_code refuse_no_data(const struct check *check) { // torch's Fake
   return wrong(check, FDB_VALUE, "it has no data");
 }
 
-static bool is_empty(const struct fdb_dltensor *tensor) {
+bool fdb_is_empty(const struct fdb_dltensor *tensor) {
   bool empty = false;
   for (int d = 0; d < tensor->rank; d++) {
     empty |= tensor->shape[d] == 0;
@@ -175,15 +175,15 @@ static bool reaches_within_32_bits(const struct fdb_dltensor *tensor) {
 static enum fdb_code check_tensor(const struct check *check) {
   const struct fdb_argument *argument = check->argument;
   const struct fdb_dltensor *tensor = check->tensor;
-  if (!same_dtype(argument->dtype, tensor)) {
+  if (!same_dtype(argument, tensor)) {
     return wrong(check, FDB_TYPE, "the dtype is %s%s, not %s", fdb_dtype_name(dtype_of(tensor)),
-                 lanes_of(tensor) == 1 || tensor->bits < 8 ? "" : " in vectors", fdb_dtype_name(argument->dtype));
+                 lanes_of(tensor) == 1 ? "" : " in vectors", fdb_dtype_name(argument->dtype));
   }
   if (argument->written && (tensor->lanes & FDB_READ_ONLY)) {
     return wrong(check, FDB_VALUE, "it is read-only, and the launcher writes it");
   }
   if (argument->kind == FDB_POINTER) {
-    return tensor->data || is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
+    return tensor->data || fdb_is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
   }
   if (tensor->rank != argument->rank) {
     return wrong(check, FDB_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
@@ -246,7 +246,7 @@ enum fdb_code fdb_check_host_memory(const struct fdb_driver *driver, const struc
                                     const struct fdb_value *values, int device) {
   for (uint32_t i = 0; driver->reads_host && i < table->argument_count; i++) {
     const struct fdb_dltensor *tensor = values[i].tensor;
-    if (tensor && may_be_pageable(driver, type_of(tensor)) && !is_empty(tensor) &&
+    if (tensor && may_be_pageable(driver, type_of(tensor)) && !fdb_is_empty(tensor) &&
         !driver->reads_host(device, (const void *)address_of(tensor))) {
       return fdb_fail(FDB_TYPE,
                       "argument %s is in host memory, which device %d cannot read; move it to the device, or allocate "

@@ -48,7 +48,7 @@ enum fdb_code fdb_fail(enum fdb_code code, const char *format, ...) __attribute_
 enum fdb_code fdb_fail_driver(const struct fdb_driver *driver, enum fdb_code code, int driver_code, const char *format,
                               ...) __attribute__((format(printf, 4, 5)));
 
-// ---- the driver table: one file fills it (hip_driver.c), all others call through it ---------------------------------
+// ---- the driver table: one file fills it (drivers/hip.c), all others call through it -------------------------------
 
 struct fdb_dims {
   uint32_t grid[3], block[3], cluster[3], dynamic_lds;
@@ -200,6 +200,7 @@ struct fdb_name_value {
   int32_t argument; // the first argument that gave the name its value; -1: none yet
 };
 
+bool fdb_is_empty(const struct fdb_dltensor *tensor);
 // Fills in what fdb_check_and_pack() reads beside the description itself; the table is complete then.
 void fdb_finish_table(struct fdb_table *table);
 // Checks every tensor and pointer of `table` and packs all values into `block` (block_size bytes, aligned to 16).

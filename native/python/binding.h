@@ -42,7 +42,10 @@ struct route_entry {
   PyTypeObject *type; // a strong reference, so that the address cannot come to mean another type
   enum route route;
   bool waits; // DLPack without a stream: the producer waits until its data is there
+  bool torch;
+  uint16_t tensor_at; // where in the object torch's own C++ tensor is
   int (*to_dltensor)(void *, struct fdb_dltensor *);
+  bool (*may_be_negated)(const void *tensor); // never NULL; what says yes is asked in Python
 };
 
 enum { ROUTE_SLOTS = 64 };
@@ -58,11 +61,14 @@ static inline int read_tensor(PyObject *object, struct tensor_view *view) {
   const struct route_entry *slot = route_slot(Py_TYPE(object));
   if (slot->type == Py_TYPE(object) && slot->route == ROUTE_EXCHANGE) { // torch: what most calls have
     view->keep = NULL;
-    if (slot->to_dltensor(object, &view->tensor)) {
-      return -1;
-    }
-    if ((uint32_t)view->tensor.rank <= FDB_MAX_RANK && view->tensor.strides && view->tensor.shape) {
-      return 0;
+    if (LIKELY(!slot->to_dltensor(object, &view->tensor))) {
+      if (LIKELY((uint32_t)view->tensor.rank <= FDB_MAX_RANK && view->tensor.strides && view->tensor.shape &&
+                 view->tensor.data && view->tensor.lanes == 1 &&
+                 !slot->may_be_negated((const char *)object + slot->tensor_at))) {
+        return 0;
+      }
+    } else {
+      PyErr_Clear(); // it is read again, to say why
     }
   }
   return read_tensor_anyhow(object, view);

@@ -282,39 +282,11 @@ static void add_note(const struct call *call, const struct fdb_argument *argumen
   PyErr_Restore(kind, value, trace);
 }
 
-// Names the tensors of torch that it does not export, in place of what it says of them itself.
-static void name_tensor(PyObject *object) {
-  PyObject *kind, *value, *trace;
-  PyErr_Fetch(&kind, &value, &trace);
-  PyObject *meta = PyObject_GetAttrString(object, "is_meta");
-  PyObject *layout = meta ? PyObject_GetAttrString(object, "layout") : NULL;
-  PyObject *text = layout ? PyObject_Str(layout) : NULL;
-  PyErr_Clear();
-  if (meta == Py_True) {
-    PyErr_SetString(PyExc_TypeError, "it is a meta tensor of torch, which has no data");
-  } else if (meta == Py_False && text && PyUnicode_CompareWithASCIIString(text, "torch.strided")) {
-    PyErr_Format(PyExc_TypeError, "it is a tensor of layout %U; its to_dense() makes one that a kernel can read", text);
-  }
-  Py_XDECREF(text);
-  Py_XDECREF(layout);
-  Py_XDECREF(meta);
-  if (!PyErr_Occurred()) {
-    PyErr_Restore(kind, value, trace);
-    return;
-  }
-  Py_XDECREF(kind);
-  Py_XDECREF(value);
-  Py_XDECREF(trace);
-}
-
 // Says of which argument an exception speaks that came from reading it.
 static enum outcome refuse_unreadable(const struct call *call, const struct fdb_argument *argument, PyObject *object,
                                       int result) {
   if (result == 1) {
     return refuse_kind(argument, object);
-  }
-  if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_RuntimeError)) {
-    name_tensor(object);
   }
   PyObject *ours = PyErr_ExceptionMatches(PyExc_BufferError)     ? PyExc_BufferError
                    : PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_OverflowError

@@ -16,6 +16,7 @@ from flydsl_build.codec import NO_DEFAULT, EnumMember
 from flydsl_build.consumers.python_source import docstring, literal, names_of_type, signature
 from flydsl_build.consumers.templates import StubError, render
 from flydsl_build.declare.argument_types import PointerType, ScalarType, TensorType
+from flydsl_build.dtypes import FLOAT_DTYPES
 from flydsl_build.errors import Fault
 
 if TYPE_CHECKING:
@@ -418,7 +419,7 @@ def _type_of_argument(specialization: SpecializationEntry, name: str) -> str:
         case ScalarType(dtype="bool"):
             return "bool"
         case ScalarType(dtype=dtype):
-            return "float" if dtype.startswith(("f", "bf")) else "SymInt"
+            return "float" if dtype in FLOAT_DTYPES else "SymInt"
         case _:
             raise _NoTypeError(f"{name} is a struct, for which an op of torch has no type")
 

@@ -32,6 +32,8 @@ from flydsl_build.codec import NO_DEFAULT, enum_reference
 from flydsl_build.config.settings import CompileOptions
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
+from flydsl_build.declare.specialization import AS_BYTES
+from flydsl_build.dtypes import HALF_BYTES
 from flydsl_build.errors import Fault, did_you_mean, excerpt
 from flydsl_build.frontends.dependency_tracker import imported_names
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories, host_entry
@@ -164,7 +166,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         flydsl=flydsl.__version__,
         llvm=_llvm_version(),
         seconds=time.perf_counter() - started,
-        symbols=tuple(dict.fromkeys(symbol for one in traced for symbol in one.externs.symbols)),
+        symbols=adapter.extern_symbols() if job.check else tuple(dict.fromkeys(name for one in traced for name in one.externs.symbols)),
         warnings=tuple(dict.fromkeys(warnings)),
         faults=tuple(faults),
     )
@@ -495,12 +497,18 @@ def _check_declared_names(binding: _Binding, signature: inspect.Signature) -> No
     """Refuse what is declared for a parameter that is not there."""
     specialization = binding.specialization
     out = dict.fromkeys(specialization.out or ())
-    for kind, given in (("args", dict(specialization.args)), ("constexpr", dict(specialization.constexpr)), ("out", out)):
+    names = list(signature.parameters)
+    writable = [name for name, one in signature.parameters.items() if adapter.parameter_role(one.annotation) in _WRITABLE]
+    # The table of a factory is known by the factory's name, whose own parameters are others.
+    of = "the launcher of " if specialization.params is not None and specialization.element is None else ""
+    for kind, given, allowed in (
+        ("args", dict(specialization.args), names),
+        ("constexpr", dict(specialization.constexpr), names),
+        ("out", out, writable),
+    ):
         for name in given:
             if name not in signature.parameters:
-                binding.fault(
-                    f"{kind}.{name}: {specialization.title} has no parameter {name}", did_you_mean(name, list(signature.parameters))
-                )
+                binding.fault(f"{kind}.{name}: {of}{specialization.title} has no parameter {name}", did_you_mean(name, allowed))
 
 
 def _bind_constexpr_parameter(binding: _Binding, parameter: inspect.Parameter, role: Role) -> None:
@@ -560,7 +568,7 @@ def _bind_run_time_parameter(binding: _Binding, parameter: inspect.Parameter, ro
         binding.values[name] = adapter.make_argument(chosen, parameter.annotation, constants)
     except adapter.ArgumentError as error:
         where = "args" if constants is None else "constexpr"
-        binding.fault(f"{where}.{name}: {error}", "see Argument types in the README")
+        binding.fault(f"{where}.{name}: {error}", error.fix or "see Argument types in the README")
         return
     if constants is not None:
         binding.constexpr[name] = _recorded_constants(constants)
@@ -674,12 +682,16 @@ def _trace(
     except _FaultError:
         raise
     except BaseException as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
-        what, fix = _why(error, specialization.title, settings) or (
-            "FlyDSL could not compile it",
-            "see the author's lines below; -C verbose=true shows FlyDSL's frames too",
-        )
+        lines = "see the author's lines below; -C verbose=true shows FlyDSL's frames too"
+        hint = specialization.without_elements if adapter.was_raised_by_flydsl(error) else ""
+        what, fix = _why(error, specialization.title, settings) or ("FlyDSL could not compile it", "; ".join(filter(None, [hint, lines])))
         detail = "\n".join(filter(None, [_explain(error, settings), output.text()]))
         raise _FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix, detail=detail)) from None
+    packed = specialization.arguments_of(HALF_BYTES)
+    if packed and lowered.takes_half_bytes:
+        what = f"FlyDSL takes elements of {packed} a byte apart, but memory has two in a byte: they would be others, or past the end"
+        fix = f"copy whole bytes of it through a buffer tensor, or {AS_BYTES}"
+        raise _FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix))
     if options.debug_lines:
         # Line tables name files as the wheel's users would: no folder of the builder.
         for root in settings.package_roots:

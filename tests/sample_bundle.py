@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.targets.offload_bundle import OffloadBundle
 
-__all__ = ["DATA", "bundle", "data", "library", "manifest", "package"]
+__all__ = ["DATA", "bundle", "data", "library", "manifest", "package", "with_library"]
 
 DATA = Path(__file__).parent / "targets" / "data"
 TARGETS = ("gfx942", "gfx1100")
@@ -55,24 +55,32 @@ def bundle() -> OffloadBundle:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., bytes]:
-    """Link the launcher library of the manifest; with a call table, anew."""
-    folder = tmp_path_factory.mktemp("library")
-    linked = folder / "two.launchers.elf"
+def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Manifest], bytes]:
+    """Link the launcher library that a manifest stands for."""
+    linked: dict[bytes, bytes] = {}
 
-    def link(table: bytes | None = None) -> bytes:
-        if table is not None:
+    def link(manifest: Manifest) -> bytes:
+        table = call_table(module=manifest.module, targets=manifest.targets, units=manifest.units, launchers=manifest.launchers)
+        if table not in linked:
+            folder = tmp_path_factory.mktemp("library")
             (folder / "table.o").write_bytes(object_file(table))
             (folder / "entries.c").write_text("int fdb_add(void) { return 0; }\nint fdb_double(void) { return 0; }\n")
-            flags = ["-O1", "-fPIC", "-shared", "-nostdlib", "-Wl,--build-id=none"]
-            subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", linked, "entries.c", "table.o"], cwd=folder, check=True)
-        return linked.read_bytes()
+            flags = ["-O1", "-fPIC", "-shared", "-nostdlib", "-Wl,--build-id=none", "-o", "two.launchers.elf"]
+            subprocess.run([os.environ.get("CC", "cc"), *flags, "entries.c", "table.o"], cwd=folder, check=True)
+            linked[table] = (folder / "two.launchers.elf").read_bytes()
+        return linked[table]
 
     return link
 
 
+def with_library(manifest: Manifest, library: Callable[[Manifest], bytes]) -> Manifest:
+    """Return a manifest with its launcher library linked anew."""
+    linked = library(manifest)
+    return replace(manifest, library=Library(file="two.launchers.elf", sha256=hashlib.sha256(linked).hexdigest(), size=len(linked)))
+
+
 @pytest.fixture(scope="session")
-def manifest(bundle: OffloadBundle, library: Callable[..., bytes]) -> Manifest:
+def manifest(bundle: OffloadBundle, library: Callable[[Manifest], bytes]) -> Manifest:
     """Return the manifest of a module with one launcher of two kernels."""
     code_objects = {}
     for target, entry in bundle.entries.items():
@@ -115,14 +123,13 @@ def manifest(bundle: OffloadBundle, library: Callable[..., bytes]) -> Manifest:
     )
     units = (Unit(name="main", axes={}, bundle="two.hipfb", init=(), globals=(), code_objects=code_objects),)
     launchers = (LauncherEntry(name="run", kind="launcher", doc="Add, then double.", parameters=parameters, specializations=(run,)),)
-    linked = library(call_table(module="example_pkg.two", targets=TARGETS, units=units, launchers=launchers))
-    return Manifest(
+    made = Manifest(
         module="example_pkg.two",
         distribution=Distribution(name="example-kernels", version="0.1.0"),
         load="import",
         targets=TARGETS,
         axes={},
-        library=Library(file="two.launchers.elf", sha256=hashlib.sha256(linked).hexdigest(), size=len(linked)),
+        library=Library(file="two.launchers.elf", sha256="0" * 64, size=0),
         units=units,
         launchers=launchers,
         provenance=Provenance(
@@ -134,14 +141,15 @@ def manifest(bundle: OffloadBundle, library: Callable[..., bytes]) -> Manifest:
             sources={"example_pkg/two.py": "0" * 64},
         ),
     )
+    return with_library(made, library)
 
 
 @pytest.fixture
-def package(tmp_path: Path, manifest: Manifest, bundle: OffloadBundle, library: Callable[..., bytes]) -> Path:
+def package(tmp_path: Path, manifest: Manifest, bundle: OffloadBundle, library: Callable[[Manifest], bytes]) -> Path:
     """Write the package's `_flydsl` folder."""
     folder = tmp_path / "_flydsl"
     folder.mkdir()
     (folder / "two.json").write_text(manifest.to_text(), encoding="ascii")
     (folder / "two.hipfb").write_bytes(bundle.data)
-    (folder / "two.launchers.elf").write_bytes(library())
+    (folder / "two.launchers.elf").write_bytes(library(manifest))
     return folder

@@ -206,5 +206,5 @@ def check_launcher_library(data: bytes, *, where: str, entries: Iterable[str], t
     sizes = {symbol.name: symbol.size for symbol in elf.dynamic_symbols if not symbol.is_undefined and symbol.type == "OBJECT"}
     for name, table in tables.items():
         if sizes.get(name) != len(table) or table not in data:
-            faults.add(where, f"does not have the {len(table)} bytes of {name} that the manifest stands for", REBUILD)
+            faults.add(where, f"{name} is not the one that the manifest stands for", REBUILD)
     return faults.faults

@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
+from sample_bundle import with_library
 
 from flydsl_build.bundle.manifest import ManifestError
 from flydsl_build.bundle.verify import verify_bundles, verify_package
@@ -226,7 +227,7 @@ def test_missing_and_odd_files(package: Path, tmp_path: Path) -> None:
     assert texts(verify_package(tmp_path / "empty")) == ["empty: there is no manifest in the folder"]
 
 
-def test_manifest_with_fewer_targets_than_the_bundle(package: Path, manifest: Manifest) -> None:
+def test_manifest_with_fewer_targets_than_the_bundle(package: Path, manifest: Manifest, library: Callable[[Manifest], bytes]) -> None:
     (unit,) = manifest.units
     (launcher,) = manifest.launchers
     (run,) = launcher.specializations
@@ -238,6 +239,10 @@ def test_manifest_with_fewer_targets_than_the_bundle(package: Path, manifest: Ma
         launchers=(dataclasses.replace(launcher, specializations=(run,)),),
     )
     (package / "two.json").write_text(changed.to_text(), encoding="ascii")
+    table = "two.launchers.elf: flydsl_call_table is not the one that the manifest stands for"
+    assert texts(verify_package(package)) == [table, "two.hipfb: the bundle has gfx1100, gfx942, two.json has gfx942"]
+    (package / "two.json").write_text(with_library(changed, library).to_text(), encoding="ascii")
+    (package / "two.launchers.elf").write_bytes(library(changed))
     assert texts(verify_package(package)) == ["two.hipfb: the bundle has gfx1100, gfx942, two.json has gfx942"]
 
 
@@ -251,6 +256,7 @@ def test_edited_manifest(package: Path) -> None:
     found, needed = (f"{chip}, xnack any, sramecc any (e_flags {e_flags})" for chip, e_flags in (("gfx942", "0x54c"), ("gfx950", "0x54f")))
     assert texts(verify_package(package)) == [
         "two.launchers.elf: does not export fdb_other, which the manifest names",
+        "two.launchers.elf: flydsl_call_table is not the one that the manifest stands for",
         "two.hipfb, gfx1100: the manifest describes other kernels than the code object has",
         f"two.hipfb, gfx942: the code object is for {found}; target gfx942 needs {needed}",
     ]
@@ -264,18 +270,20 @@ def test_exchanged_code_objects(package: Path) -> None:
     assert hashlib.sha256(b"").hexdigest() not in {one["sha256"], other["sha256"]}
     (package / "two.json").write_text(json.dumps(document), encoding="ascii")
     assert texts(verify_package(package)) == [
+        "two.launchers.elf: flydsl_call_table is not the one that the manifest stands for",
         "two.hipfb, gfx1100: the SHA-256 digest is not the one in two.json",
         "two.hipfb, gfx942: the SHA-256 digest is not the one in two.json",
     ]
 
 
-def split(package: Path, manifest: Manifest, bundle: OffloadBundle) -> Path:
+def split(package: Path, manifest: Manifest, bundle: OffloadBundle, library: Callable[[Manifest], bytes]) -> Path:
     """Make the package one whose targets have bundles of their own."""
     (package / "two.hipfb").unlink()
     (unit,) = manifest.units
     code_objects = {target: dataclasses.replace(one, offset=ALIGNMENT) for target, one in unit.code_objects.items()}
     changed = dataclasses.replace(manifest, units=(dataclasses.replace(unit, bundle="two.{target}.hipfb", code_objects=code_objects),))
-    (package / "two.json").write_text(changed.to_text())
+    (package / "two.json").write_text(with_library(changed, library).to_text())
+    (package / "two.launchers.elf").write_bytes(library(changed))
     for target, entry in bundle.entries.items():
         data = write_bundle({target: bundle.data[entry.offset : entry.offset + entry.size]}).data
         (package / f"two.{target}.hipfb").write_bytes(data)
@@ -286,8 +294,8 @@ def words(faults: list[Fault]) -> list[str]:
     return [f"{fault.where}: {fault.what}" for fault in faults]
 
 
-def test_split_package(package: Path, manifest: Manifest, bundle: OffloadBundle) -> None:
-    split(package, manifest, bundle)
+def test_split_package(package: Path, manifest: Manifest, bundle: OffloadBundle, library: Callable[[Manifest], bytes]) -> None:
+    split(package, manifest, bundle, library)
     assert verify_package(package) == []
     # That of a device wheel which is not installed.
     (package / "two.gfx1100.hipfb").rename(package / "two.gfx90a.hipfb")
@@ -296,8 +304,8 @@ def test_split_package(package: Path, manifest: Manifest, bundle: OffloadBundle)
     assert words(verify_package(package)) == ["two.gfx942.hipfb: the bundle has gfx1100, two.json has gfx942"]
 
 
-def test_bundles_of_a_device_wheel(package: Path, manifest: Manifest, bundle: OffloadBundle) -> None:
-    split(package, manifest, bundle)
+def test_bundles_of_a_device_wheel(package: Path, manifest: Manifest, bundle: OffloadBundle, library: Callable[[Manifest], bytes]) -> None:
+    split(package, manifest, bundle, library)
     (package / "two.json").unlink()
     assert verify_bundles(package) == []
     (package / "two.gfx1100.hipfb").replace(package / "two.gfx942.hipfb")

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn a launcher of the manifest into the tuples that the native run time compiles its tables from.
+"""Turn a launcher of the manifest into the tuples that the native run time joins with the call table of the launcher library.
 
 `(parameters, specializations, view count, index)`, where
 
 - a parameter is `(name, kind, has default, default)`; kind 0 positional-only, 1 positional or keyword, 2 keyword-only;
-- a specialization is `(index in the module, name, constants, arguments, slots, dim names)`;
+- a specialization is `(index in the module, name, constants, sources)`; the rest of it is in the call table of the launcher library;
 - a constant is `(parameter, value)`;
-- an argument is `(parameter, view, path, label, kind, dtype, expected, shape, strides, align, 32-bit offsets, written)`; a view is the
-  position of a tensor or pointer among those that a call reads once, whatever the number of specializations;
-- a dim is `(static value or -1, dim name or -1, divisor)`;
-- a slot is `(argument or -1, kind, size, shape dims, stride dims, shape bits, stride bits)`;
+- a source is `(parameter, view, path)` of an argument, in the order of the call table; a view is the position of a tensor or pointer among
+  those that a call reads once, whatever the number of specializations;
 - the index is `(parameters, {values: positions of specializations})`, so that a call need not compare the constants of all of
   them, or None; the values of several parameters are a tuple.
 """
@@ -19,7 +17,7 @@ from __future__ import annotations
 from sys import intern
 
 from . import _native
-from .annotations import Any, Collection, Mapping
+from .annotations import Any, Mapping
 from .dtypes import DTYPES, TYPE_NAMES
 from .enums import Member
 from .errors import CorruptFileError
@@ -39,8 +37,6 @@ __all__ = [
 # From so many specializations on, a look-up takes less time than comparing constants one after the other.
 _INDEXED = 4
 _PARAMETER_KINDS = {"POSITIONAL_ONLY": 0, "POSITIONAL_OR_KEYWORD": 1, "KEYWORD_ONLY": 2}
-_ARGUMENT_KINDS = {"tensor": 0, "pointer": 1, "scalar": 2, "stream": 3}
-_SLOT_KINDS = {"data": 0, "layout": 1, "scalar": 2, "pointer": 3, "stream": 4}
 
 
 class _TypeName(str):
@@ -187,64 +183,16 @@ def spell_argument(argument: Mapping[str, Any]) -> str:
     return f"{argument['dtype']}[{dims}]{align}"
 
 
-class _Specialization:
-    """Collects the tuples of one specialization."""
-
-    def __init__(self, positions: Mapping[str, int], views: dict[tuple[str, ...], int], written: Collection[str]) -> None:
-        self.positions = positions
-        self.written = written
-        self.views = views
-        self.names: list[str] = []
-        self.arguments: list[tuple[Any, ...]] = []
-        self.index: dict[tuple[str, str], int] = {}
-
-    def dim(self, dim: int | str) -> tuple[int, int, int]:
-        if isinstance(dim, int):
-            return dim, -1, 1
-        name, _, divisor = dim.partition("%")
-        number = -1
-        if name != "?":
-            if name not in self.names:
-                self.names.append(name)
-            number = self.names.index(name)
-        return -1, number, int(divisor or 1)
-
-    def add(self, parameter: str, path: tuple[str, ...], argument: Mapping[str, Any]) -> None:
-        kind = argument["kind"]
-        if kind == "struct":
-            for field, inner in argument["fields"].items():
-                self.add(parameter, (*path, intern(field)), inner)
-            return
-        key = (parameter, *path)
-        view = self.views.setdefault(key, len(self.views)) if kind in ("tensor", "pointer") else -1
-        self.index[parameter, ".".join(path)] = len(self.arguments)
-        self.arguments.append(
-            (
-                self.positions[parameter],
-                view,
-                path,
-                ".".join(key),
-                _ARGUMENT_KINDS[kind],
-                DTYPES[argument["dtype"]] if "dtype" in argument else 0,
-                spell_argument(argument),
-                tuple(self.dim(dim) for dim in argument.get("shape", ())),
-                tuple(self.dim(dim) for dim in argument.get("strides", ())),
-                argument.get("align", 1),
-                argument.get("stride_bits", 64) == 32,
-                parameter in self.written,
-            )
-        )
-
-    def slot(self, slot: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (
-            -1 if slot["argument"] is None else self.index[slot["argument"], slot.get("field") or ""],
-            _SLOT_KINDS[slot["kind"]],
-            slot["size"],
-            tuple(slot.get("shape_dims") or ()),
-            tuple(slot.get("stride_dims") or ()),
-            slot.get("shape_bits") or 32,
-            slot.get("stride_bits") or 64,
-        )
+def _sources(
+    parameter: str, path: tuple[str, ...], argument: Mapping[str, Any], position: int, views: dict[tuple[str, ...], int]
+) -> list[tuple[Any, ...]]:
+    """Return where the values of an argument are found; a struct's are those of its fields."""
+    kind = argument["kind"]
+    if kind == "struct":
+        fields = argument["fields"].items()
+        return [one for field, inner in fields for one in _sources(parameter, (*path, intern(field)), inner, position, views)]
+    view = views.setdefault((parameter, *path), len(views)) if kind in ("tensor", "pointer") else -1
+    return [(position, view, path)]
 
 
 def _index(described: list[tuple[Any, ...]]) -> tuple[Any, ...] | None:
@@ -305,14 +253,12 @@ def describe_launcher(entry: Mapping[str, Any], specializations: list[tuple[int,
         views: dict[tuple[str, ...], int] = {}
         described = []
         for index, specialization in specializations:
-            made = _Specialization(positions, views, specialization.get("out", ()))
-            # In the order of the signature, so that messages blame the later of two arguments that disagree.
-            for name in sorted(specialization["arguments"], key=positions.__getitem__):
-                made.add(name, (), specialization["arguments"][name])
+            # In the order of the signature, as the call table has them.
+            ordered = sorted(specialization["arguments"], key=positions.__getitem__)
+            sources = [one for name in ordered for one in _sources(name, (), specialization["arguments"][name], positions[name], views)]
             constants = tuple((positions[name], constant(name, value)) for name, value in specialization["constexpr"].items())
             constants += tuple((positions[name], LEFT_OUT) for name in sorted(left_out.difference(specialization["constexpr"])))
-            slots = tuple(made.slot(slot) for slot in specialization["slots"])
-            described.append((index, specialization["name"], constants, tuple(made.arguments), slots, tuple(made.names)))
+            described.append((index, specialization["name"], constants, tuple(sources)))
         return parameters, tuple(described), len(views), _index(described)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptFileError(file, f"launcher {entry.get('name')}: {type(error).__name__}: {error}") from error

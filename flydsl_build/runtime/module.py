@@ -25,6 +25,7 @@ from .process import debug, take_turn
 __all__ = ["Capability", "ModuleHandle", "join_path", "write_global"]
 
 _SCHEMA = 1
+_CALL_TABLE = "flydsl_call_table"
 
 # What HIP was given to load. It may look at the image again as long as the module lives, and no module is ever unloaded
 # once it is in use, not even when its handle is collected.
@@ -261,6 +262,7 @@ class ModuleHandle:
         from .description import describe_launcher
 
         entry, specializations = self._selected(spelling)
+        self._library()
         return describe_launcher(entry, specializations, self._file)
 
     def _refuse_description(self, spelling: str, error: Exception) -> None:
@@ -559,10 +561,14 @@ class ModuleHandle:
             file = self._path(facts["file"])
             self._read_checked(file, facts["sha256"], "the one in the manifest")
             try:
-                self._library_handle = _native.open_library(file)
+                handle = _native.open_library(file)
+                self._native.read_tables(_native.library_symbol(handle, _CALL_TABLE))
             except _native.DriverError as error:
                 msg = f"{self.name}: {error.args[0]}"
                 raise LoadError(msg) from None
+            except ValueError as error:
+                raise CorruptFileError(file, str(error)) from None
+            self._library_handle = handle
         return self._library_handle
 
     def _entries(self, library: int, chosen: str, units: list[_Unit]) -> tuple[tuple[Any, ...] | None, ...]:

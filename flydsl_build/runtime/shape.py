@@ -27,7 +27,6 @@ _SPECIALIZATION = {
     "element?": (str, type(None)),
     "targets": [str],
     "arguments": {"*": {"kind": str}},
-    "slots": [{"kind": str}],
     "entries": {"*": {"*": {"entry": str, "kernels": [int]}}},
     "doc?": (str, type(None)),
     "parameters?": ([_PARAMETER], type(None)),

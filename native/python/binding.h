@@ -80,7 +80,7 @@ int read_stream(PyObject *object, uint64_t *stream);
 // Of a failure that is not the scalar's own, a Python exception is set.
 enum fdb_code read_scalar(PyObject *object, uint32_t dtype, const char *label, uint64_t *bits);
 
-// ---- python_table.c: the description of a launcher, compiled --------------------------------------------------------
+// ---- python_table.c: the call table with what Python knows --------------------------------------------------------
 
 enum parameter_kind { POSITIONAL_ONLY, POSITIONAL_OR_KEYWORD, KEYWORD_ONLY };
 
@@ -113,7 +113,7 @@ struct specialization {
   const char *name;
 };
 
-// Immutable once made. All strings and objects in it are borrowed from `description`.
+// Immutable once made. All strings and objects in it are borrowed from `description` and from the module's call table.
 struct launcher_table {
   PyObject *description;
   struct allocation *allocations;
@@ -129,14 +129,16 @@ struct launcher_table {
 };
 
 // NULL with a Python exception. `description` is kept for as long as the table lives.
-struct launcher_table *compile_table(PyObject *description);
+// `tables` is kept by who holds the result.
+struct launcher_table *compile_table(PyObject *description, const struct fdb_tables *tables);
 void free_table(struct launcher_table *table);
 
 // ---- python_launcher.c, python_bound.c, python_state.c --------------------------------------------------------------
 
 typedef struct {
   PyObject ob_base;
-  PyObject *launch_error; // exception class of a failed launch
+  PyObject *launch_error;    // exception class of a failed launch
+  struct fdb_tables *tables; // of the launcher library; NULL: not read yet
   _Atomic(struct fdb_loaded *) loaded[FDB_MAX_DEVICES];
 } ModuleObject;
 

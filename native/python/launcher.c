@@ -27,7 +27,7 @@ static void blame_manifest(LauncherObject *self) {
 
 static const struct launcher_table *make_table(LauncherObject *self) {
   PyObject *description = PyObject_CallMethod(self->handle, "_describe", "O", self->name);
-  struct launcher_table *table = description ? compile_table(description) : NULL;
+  struct launcher_table *table = description ? compile_table(description, self->module->tables) : NULL;
   if (description && !table) {
     blame_manifest(self);
   }

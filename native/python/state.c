@@ -53,6 +53,7 @@ static void module_dealloc(PyObject *object) {
       free_loaded(loaded);
     }
   }
+  fdb_free_tables(self->tables);
   Py_XDECREF(self->launch_error);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
   Py_DECREF((PyObject *)type);
@@ -150,10 +151,32 @@ static PyObject *module_is_loaded(PyObject *object, PyObject *argument) {
   return PyBool_FromLong(loaded && loaded->generation == fdb_generation());
 }
 
+// The library is never closed, so the table that lies in it lives as long as the process.
+static PyObject *module_read_tables(PyObject *object, PyObject *args) {
+  ModuleObject *self = (ModuleObject *)object;
+  unsigned long long address;
+  if (!PyArg_ParseTuple(args, "K", &address)) {
+    return NULL;
+  }
+  const struct fdb_table_header *header = (const void *)(uintptr_t)address;
+  struct fdb_tables *tables;
+  if (self->tables) {
+    Py_RETURN_NONE;
+  }
+  if (fdb_read_tables(header, header->size, &tables)) {
+    PyErr_SetString(PyExc_ValueError, fdb_last_error()->text);
+    return NULL;
+  }
+  self->tables = tables;
+  Py_RETURN_NONE;
+}
+
 static PyMethodDef module_methods[] = {
     {"publish", module_publish, METH_VARARGS,
      "publish(device, target, entries)\n\nMake a loaded module callable. An entry, by the position of the "
      "specialization: None, or (function, ((kernel, symbol, max_workgroup, block), ...))."},
+    {"read_tables", module_read_tables, METH_VARARGS,
+     "read_tables(address)\n\nRead the call table of the launcher library, which must stay open."},
     {"withdraw", module_withdraw, METH_O,
      "withdraw(device)\n\nMake a loaded module one that the next call has to load."},
     {"is_loaded", module_is_loaded, METH_O, "is_loaded(device)\n\nSay whether this process has it on the device."},

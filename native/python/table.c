@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles the description of a launcher, which Python makes of the manifest, into tables for the calls.
-// Everything that a call relies on is checked here: indices, ranks, widths.
+// Joins the call table of the launcher library with what only Python knows of a launcher: its parameters, its constexpr
+// values, and where in the parameters each argument is found.
 
 #include "binding.h"
 
@@ -35,32 +35,6 @@ void free_table(struct launcher_table *table) {
   PyMem_Free(table);
 }
 
-static int describe_dims(struct launcher_table *table, PyObject *dims, int32_t name_count, struct fdb_dim **out,
-                         int32_t *rank) {
-  Py_ssize_t count = PyTuple_Size(dims);
-  if (count < 0 || count > FDB_MAX_RANK || !(*out = allocate(table, (size_t)count, sizeof **out))) {
-    if (!PyErr_Occurred()) {
-      PyErr_Format(PyExc_ValueError, "rank %zd is more than %d", count, (int)FDB_MAX_RANK);
-    }
-    return -1;
-  }
-  *rank = (int32_t)count;
-  for (Py_ssize_t d = 0; d < count; d++) {
-    long long size;
-    int name;
-    unsigned divisor;
-    if (!PyArg_ParseTuple(PyTuple_GetItem(dims, d), "LiI", &size, &name, &divisor)) {
-      return -1;
-    }
-    if (name >= name_count || !divisor || (divisor & (divisor - 1))) {
-      PyErr_SetString(PyExc_ValueError, "a dim is out of range");
-      return -1;
-    }
-    (*out)[d] = (struct fdb_dim){.size = size, .name = name, .divisor = divisor};
-  }
-  return 0;
-}
-
 // Names of attributes, which messages show.
 static bool is_path(PyObject *path) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(path); i++) {
@@ -71,143 +45,49 @@ static bool is_path(PyObject *path) {
   return true;
 }
 
-// What read_scalar() makes bits of.
-static bool is_scalar(uint32_t dtype) {
-  uint32_t code = dtype >> 8, bits = dtype & 0xff;
-  bool integer = code == FDB_DL_INT || code == FDB_DL_UINT, real = code == FDB_DL_FLOAT;
-  return (code == FDB_DL_BOOL && bits == 8) || (code == FDB_DL_BFLOAT && bits == 16) || (integer && bits == 8) ||
-         ((integer || real) && (bits == 16 || bits == 32 || bits == 64));
-}
-
-static int describe_argument(struct launcher_table *table, struct specialization *made, uint32_t i, PyObject *item) {
-  struct fdb_argument *argument = &made->table.arguments[i];
+static int describe_source(const struct launcher_table *table, struct specialization *made, uint32_t i, PyObject *item) {
+  const struct fdb_argument *argument = &made->table.arguments[i];
   struct source *source = &made->sources[i];
-  PyObject *shape, *strides;
-  int kind, offsets_32, written;
-  int32_t stride_rank;
-  if (!PyArg_ParseTuple(item, "iiO!siIsO!O!Iii", &source->parameter, &source->view, &PyTuple_Type, &source->path,
-                        &argument->label, &kind, &argument->dtype, &argument->expected, &PyTuple_Type, &shape,
-                        &PyTuple_Type, &strides, &argument->align, &offsets_32, &written) ||
-      describe_dims(table, shape, (int32_t)made->table.name_count, &argument->shape, &argument->rank) < 0 ||
-      describe_dims(table, strides, (int32_t)made->table.name_count, &argument->strides, &stride_rank) < 0) {
+  if (!PyArg_ParseTuple(item, "iiO!", &source->parameter, &source->view, &PyTuple_Type, &source->path)) {
     return -1;
   }
   source->depth = PyTuple_Size(source->path);
-  argument->kind = (enum fdb_argument_kind)kind;
-  argument->offsets_32 = offsets_32;
-  argument->written = written;
-  bool has_view = kind == FDB_TENSOR || kind == FDB_POINTER;
-  if (kind < FDB_TENSOR || kind > FDB_STREAM || source->parameter < 0 || source->parameter >= table->parameter_count ||
-      has_view != (source->view >= 0) || source->view >= table->view_count || stride_rank != argument->rank ||
-      !argument->align || (argument->align & (argument->align - 1)) || !is_path(source->path) ||
-      (kind == FDB_SCALAR && !is_scalar(argument->dtype))) {
+  bool has_view = argument->kind == FDB_TENSOR || argument->kind == FDB_POINTER;
+  if (source->parameter < 0 || source->parameter >= table->parameter_count || has_view != (source->view >= 0) ||
+      source->view >= table->view_count || !is_path(source->path)) {
     PyErr_SetString(PyExc_ValueError, "an argument is out of range");
     return -1;
   }
-  if (kind == FDB_STREAM) {
+  if (argument->kind == FDB_STREAM) {
     made->stream = (int)i;
   }
   return 0;
 }
 
-static int describe_slot_dims(PyObject *dims, int32_t rank, uint8_t *out, uint8_t *count) {
-  Py_ssize_t size = PyTuple_Size(dims);
-  if (size > FDB_MAX_RANK) {
-    PyErr_SetString(PyExc_ValueError, "a slot has too many dims");
+static int describe_specialization(struct launcher_table *table, const struct fdb_tables *tables,
+                                   struct specialization *made, PyObject *item) {
+  PyObject *constants, *sources;
+  if (!PyArg_ParseTuple(item, "isO!O!", &made->index, &made->name, &PyTuple_Type, &constants, &PyTuple_Type,
+                        &sources)) {
     return -1;
   }
-  *count = (uint8_t)size;
-  for (Py_ssize_t d = 0; d < size; d++) {
-    long dim = PyLong_AsLong(PyTuple_GetItem(dims, d));
-    if (dim < 0 || dim >= rank) {
-      if (!PyErr_Occurred()) {
-        PyErr_SetString(PyExc_ValueError, "a slot has a dim that its tensor does not have");
-      }
-      return -1;
-    }
-    out[d] = (uint8_t)dim;
-  }
-  return 0;
-}
-
-static int describe_slot(struct specialization *made, uint32_t i, PyObject *item) {
-  struct fdb_slot *slot = &made->table.slots[i];
-  PyObject *shape_dims, *stride_dims;
-  int kind;
-  unsigned char shape_bits, stride_bits;
-  if (!PyArg_ParseTuple(item, "iiIO!O!bb", &slot->argument, &kind, &slot->size, &PyTuple_Type, &shape_dims,
-                        &PyTuple_Type, &stride_dims, &shape_bits, &stride_bits)) {
+  if (made->index < 0 || (uint32_t)made->index >= tables->specialization_count ||
+      strcmp(tables->specializations[made->index].name, made->name) != 0) {
+    PyErr_Format(PyExc_ValueError, "the call table has no specialization %s at %d", made->name, made->index);
     return -1;
   }
-  // What each kind of slot may be filled from, so that packing needs no check of its own.
-  static const int source_of_slot[] = {FDB_TENSOR, FDB_TENSOR, FDB_SCALAR, FDB_POINTER, FDB_STREAM};
-  bool none = slot->argument < 0;
-  if (kind < FDB_SLOT_DATA || kind > FDB_SLOT_STREAM || (none && kind != FDB_SLOT_STREAM) ||
-      (!none && ((uint32_t)slot->argument >= made->table.argument_count ||
-                 (int)made->table.arguments[slot->argument].kind != source_of_slot[kind])) ||
-      (shape_bits != 32 && shape_bits != 64) || (stride_bits != 32 && stride_bits != 64)) {
-    PyErr_SetString(PyExc_ValueError, "a slot is out of range");
-    return -1;
-  }
-  slot->kind = (enum fdb_slot_kind)kind;
-  slot->shape_bytes = shape_bits / 8;
-  slot->stride_bytes = stride_bits / 8;
-  int32_t rank = none ? 0 : made->table.arguments[slot->argument].rank;
-  if (describe_slot_dims(shape_dims, rank, slot->shape_dims, &slot->shape_count) < 0 ||
-      describe_slot_dims(stride_dims, rank, slot->stride_dims, &slot->stride_count) < 0) {
-    return -1;
-  }
-  uint32_t needed = kind == FDB_SLOT_LAYOUT
-                        ? (uint32_t)(slot->shape_count * slot->shape_bytes + slot->stride_count * slot->stride_bytes)
-                    : kind == FDB_SLOT_SCALAR ? (made->table.arguments[slot->argument].dtype & 0xff) / 8
-                                              : 8;
-  if (slot->size != needed) {
-    PyErr_Format(PyExc_ValueError, "a slot has %u bytes where %u are packed", slot->size, needed);
-    return -1;
-  }
-  if (none) {
-    slot->offset = FDB_NULL_SLOT;
-    return 0;
-  }
-  slot->offset = made->table.block_size;
-  made->table.block_size += (slot->size + 15) & ~15U;
-  if (made->table.block_size > FDB_MAX_BLOCK) {
-    PyErr_SetString(PyExc_ValueError, "the arguments of a call are too large");
-    return -1;
-  }
-  return 0;
-}
-
-static int describe_specialization(struct launcher_table *table, struct specialization *made, PyObject *item) {
-  PyObject *constants, *arguments, *slots, *dim_names;
-  if (!PyArg_ParseTuple(item, "isO!O!O!O!", &made->index, &made->name, &PyTuple_Type, &constants, &PyTuple_Type,
-                        &arguments, &PyTuple_Type, &slots, &PyTuple_Type, &dim_names)) {
-    return -1;
-  }
+  made->table = tables->specializations[made->index].table;
   made->stream = -1;
-  made->table.block_size = FDB_FIRST_SLOT;
   made->constant_count = (int)PyTuple_Size(constants);
-  made->table.argument_count = (uint32_t)PyTuple_Size(arguments);
-  made->table.slot_count = (uint32_t)PyTuple_Size(slots);
-  made->table.name_count = (uint32_t)PyTuple_Size(dim_names);
-  if (made->table.argument_count > FDB_MAX_ARGUMENTS || made->table.slot_count > 2 * FDB_MAX_ARGUMENTS ||
-      made->table.name_count > 2 * FDB_MAX_ARGUMENTS) {
-    PyErr_Format(PyExc_ValueError, "%s has %u arguments, %u slots and %u names of dims", made->name,
-                 made->table.argument_count, made->table.slot_count, made->table.name_count);
+  if ((Py_ssize_t)made->table.argument_count != PyTuple_Size(sources)) {
+    PyErr_Format(PyExc_ValueError, "%s has %zd arguments, and %u in the call table", made->name, PyTuple_Size(sources),
+                 made->table.argument_count);
     return -1;
   }
   made->constants = allocate(table, (size_t)made->constant_count, sizeof *made->constants);
   made->sources = allocate(table, made->table.argument_count, sizeof *made->sources);
-  made->table.arguments = allocate(table, made->table.argument_count, sizeof *made->table.arguments);
-  made->table.slots = allocate(table, made->table.slot_count, sizeof *made->table.slots);
-  made->table.names = allocate(table, made->table.name_count, sizeof *made->table.names);
-  if (!made->constants || !made->sources || !made->table.arguments || !made->table.slots || !made->table.names) {
+  if (!made->constants || !made->sources) {
     return -1;
-  }
-  for (uint32_t i = 0; i < made->table.name_count; i++) {
-    if (!(made->table.names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(dim_names, (Py_ssize_t)i), NULL))) {
-      return -1;
-    }
   }
   for (int i = 0; i < made->constant_count; i++) {
     struct constant *constant = &made->constants[i];
@@ -220,16 +100,10 @@ static int describe_specialization(struct launcher_table *table, struct speciali
     }
   }
   for (uint32_t i = 0; i < made->table.argument_count; i++) {
-    if (describe_argument(table, made, i, PyTuple_GetItem(arguments, (Py_ssize_t)i)) < 0) {
+    if (describe_source(table, made, i, PyTuple_GetItem(sources, (Py_ssize_t)i)) < 0) {
       return -1;
     }
   }
-  for (uint32_t i = 0; i < made->table.slot_count; i++) {
-    if (describe_slot(made, i, PyTuple_GetItem(slots, (Py_ssize_t)i)) < 0) {
-      return -1;
-    }
-  }
-  fdb_finish_table(&made->table);
 #define RAISE_TO(field, value) table->field = table->field > (value) ? table->field : (value)
   RAISE_TO(max_arguments, made->table.argument_count);
   RAISE_TO(max_slots, made->table.slot_count);
@@ -300,7 +174,11 @@ static int describe_parameters(struct launcher_table *table, PyObject *parameter
 }
 
 // The description is made by `describe_launcher` of runtime/description.py, which documents its shape.
-struct launcher_table *compile_table(PyObject *description) {
+struct launcher_table *compile_table(PyObject *description, const struct fdb_tables *tables) {
+  if (!tables) {
+    PyErr_SetString(PyExc_ValueError, "the call table was not read");
+    return NULL;
+  }
   struct launcher_table *table = PyMem_Calloc(1, sizeof *table);
   if (!table) {
     PyErr_NoMemory();
@@ -329,7 +207,7 @@ struct launcher_table *compile_table(PyObject *description) {
   table->specializations = allocate(table, (size_t)table->specialization_count, sizeof *table->specializations);
   bool failed = !table->parameters || !table->specializations || describe_parameters(table, parameters) < 0;
   for (int i = 0; !failed && i < table->specialization_count; i++) {
-    failed = describe_specialization(table, &table->specializations[i], PyTuple_GetItem(specializations, i)) < 0;
+    failed = describe_specialization(table, tables, &table->specializations[i], PyTuple_GetItem(specializations, i)) < 0;
   }
   if (failed || describe_index(table, index) < 0) {
     free_table(table);

@@ -16,9 +16,17 @@ import shutil
 import struct
 import subprocess
 import sysconfig
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+
+from flydsl_build.bundle.call_table import call_table, object_file
+from flydsl_build.bundle.manifest import DeviceGlobal, HostEntry
+from flydsl_build.codec import decode
+from flydsl_build.declare.argument_types import ArgumentType
+from flydsl_build.jobs.launcher import Slot
 
 __all__ = ["Package", "build_native", "bundle", "code_object", "compile_native", "pointer", "scalar", "stream", "tensor"]
 
@@ -237,6 +245,7 @@ class Package:
     def __init__(self, folder: Path, name: str, native: Path) -> None:
         self.root = folder / name
         self.name = name
+        self._sources: dict[str, str] = {}
         runtime = self.root / "_flydsl" / "runtime"
         # The extension and the Python files of one version: the installed ones, or those of the source tree.
         source = native.parent if (native.parent / "module.py").exists() else RUNTIME
@@ -267,10 +276,6 @@ class Package:
         manifest, kernels, source = self._describe(module, launchers, targets, config)
         manifest["load"] = load
         folder = self.root / "_flydsl"
-        library = folder / f"{module}.launchers.elf"
-        self._compile(source, library)
-        data = library.read_bytes()
-        manifest["library"] = {"file": library.name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
         objects = {target: code_object(target, kernels, variables, undefined, max_workgroup) + b"\0" * padding for target in targets}
         data, places = bundle(objects)
         (folder / f"{module}.hipfb").write_bytes(data)
@@ -288,8 +293,17 @@ class Package:
                 for target, image in objects.items()
             },
         }
-        self.write_manifest(module, manifest)
+        self.link(module, manifest, source)
         return manifest
+
+    def link(self, module: str, manifest: dict[str, Any], source: str = "") -> None:
+        """Link the launcher library that a manifest stands for, and write both; without source, of a module that was written before."""
+        library = self.root / "_flydsl" / f"{module}.launchers.elf"
+        self._sources[module] = source = source or self._sources[module]
+        self._compile(source, object_file(_call_table(manifest)), library)
+        data = library.read_bytes()
+        manifest["library"] = {"file": library.name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        self.write_manifest(module, manifest)
 
     def write_manifest(self, module: str, manifest: dict[str, Any]) -> None:
         """Write the manifest and the stub that holds its digest."""
@@ -366,9 +380,47 @@ class Package:
         return manifest, kernels, source
 
     @staticmethod
-    def _compile(source: str, library: Path) -> None:
-        flags = ["-x", "c", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-nostdlib", "-o", library]
-        subprocess.run([os.environ.get("CC", "cc"), *flags, "-"], input=source.encode(), check=True)
+    def _compile(source: str, table: bytes, library: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "table.o").write_bytes(table)
+            flags = ["-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-nostdlib", "-o", library, "-x", "c", "-", "-x", "none", "table.o"]
+            subprocess.run([os.environ.get("CC", "cc"), *flags], input=source.encode(), cwd=folder, check=True)
+
+
+def _call_table(manifest: dict[str, Any]) -> bytes:
+    """Return the call table of a manifest, which need not be whole otherwise."""
+    launchers = [
+        SimpleNamespace(
+            parameters_of=lambda _, launcher=launcher: [SimpleNamespace(name=one["name"]) for one in launcher["parameters"]],
+            specializations=[
+                SimpleNamespace(
+                    name=one["name"],
+                    out=one.get("out"),
+                    arguments=decode(dict[str, ArgumentType], one["arguments"], where="synthetic"),
+                    slots=decode(tuple[Slot, ...], one["slots"], where="synthetic"),
+                    entries=decode(dict[str, dict[str, HostEntry]], one["entries"], where="synthetic"),
+                )
+                for one in launcher["specializations"]
+            ],
+        )
+        for launcher in manifest["launchers"]
+    ]
+    units = [
+        SimpleNamespace(
+            name=unit["name"],
+            bundle=unit["bundle"],
+            axes=unit["axes"],
+            init=unit["init"],
+            globals=decode(tuple[DeviceGlobal, ...], unit["globals"], where="synthetic"),
+            code_objects={
+                target: SimpleNamespace(**{**one, "kernels": [SimpleNamespace(**kernel) for kernel in one["kernels"]]})
+                for target, one in unit["code_objects"].items()
+            },
+        )
+        for unit in manifest["units"]
+    ]
+    module: Any = manifest["module"]
+    return call_table(module=module, targets=manifest["targets"], units=cast("Any", units), launchers=cast("Any", launchers))
 
 
 ABI = """

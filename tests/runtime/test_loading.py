@@ -563,8 +563,18 @@ def test_what_is_no_file(fresh: Any, runtime: Any, file: str, kind: str) -> None
     [
         (lambda m: m.update(schema=2), "its schema is 2, this run time reads 1"),
         (lambda m: m["launchers"][0].update(name="two"), "it has no launcher one"),
-        (lambda m: m["launchers"][0]["specializations"][0].pop("slots"), "launchers[0].specializations[0] has no slots"),
-        (lambda m: m["launchers"][0]["specializations"][0]["slots"][0].pop("size"), "launcher one: KeyError: 'size'"),
+        (
+            lambda m: m["launchers"][0]["specializations"][0].update(name="two"),
+            "launcher one: the call table has no specialization two at 0",
+        ),
+        (
+            lambda m: m["launchers"][0]["specializations"][0]["arguments"].clear(),
+            "launcher one: one_0 has 0 arguments, and 1 in the call table",
+        ),
+        (
+            lambda m: m["launchers"][0]["specializations"][0]["arguments"].update(x={"kind": "tensor"}),
+            "launcher one: an argument is out of range",
+        ),
         (lambda m: m.pop("units"), "it has no units"),
         (lambda m: m.update(targets="gfx942"), "targets is no list"),
         (lambda m: m["units"].append(None), "units[1] is no object"),
@@ -572,7 +582,6 @@ def test_what_is_no_file(fresh: Any, runtime: Any, file: str, kind: str) -> None
         (lambda m: m["units"][0]["code_objects"]["gfx942"].update(size=True), "units[0].code_objects.gfx942.size is no int"),
         (lambda m: m["launchers"][0]["parameters"][0].update(kind=3), "launchers[0].parameters[0].kind is no str"),
         (lambda m: m["launchers"][0]["specializations"][0].update(element=3), "launchers[0].specializations[0].element is no str"),
-        (lambda m: m["launchers"][0]["specializations"][0]["arguments"]["x"].update(dtype="f7"), "launcher one: KeyError: 'f7'"),
         (
             lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(entry="fdb_none"),
             "it has no symbol fdb_none",
@@ -593,17 +602,30 @@ def test_manifest_of_another_build(package: Package, fresh: Any, runtime: Any, c
     del package
 
 
-def test_slot_sizes_are_checked(fresh: Any, runtime: Any) -> None:
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda m: m["launchers"][0]["specializations"][0]["slots"][0].update(size=8), "a slot has 8 bytes where 4 are packed"),
+        (lambda m: m["launchers"][0]["specializations"][0]["arguments"]["x"].update(dtype="f8e4m3fn"), "an argument is out of range"),
+        (
+            lambda m: m["launchers"][0]["specializations"][0]["entries"]["gfx942"]["main"].update(kernels=[7]),
+            "an entry launches a kernel that its code object does not have",
+        ),
+    ],
+)
+def test_call_tables_are_checked(package: Package, fresh: Any, runtime: Any, change: Any, text: str) -> None:
     module = fresh()
-    manifest = json.loads(files(module)["manifest"].read_text())
-    manifest["launchers"][0]["specializations"][0]["slots"][0]["size"] = 8
-    data = json.dumps(manifest).encode()
+    data = files(module)["manifest"].read_bytes()
+    manifest = json.loads(data)
+    change(manifest)
+    package.link(module.__name__.rpartition(".")[2], manifest)
+    library = files(module)["library"]
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    data = json.dumps(json.loads(data) | {"library": manifest["library"] | {"sha256": digest}}).encode()
     files(module)["manifest"].write_bytes(data)
     handle = attached(runtime, module, data)
-    text = refused(runtime.CorruptFileError, handle.launcher(module.one), 1)
-    assert text == (
-        f"{files(module)['manifest']}: launcher one: a slot has 8 bytes where 4 are packed\n"
-        "    -> the installed file is damaged or was edited; reinstall the package"
+    assert refused(runtime.CorruptFileError, handle.launcher(module.one), 1) == (
+        f"{library}: the call table is damaged: {text}\n    -> the installed file is damaged or was edited; reinstall the package"
     )
 
 

@@ -56,15 +56,16 @@ class Finder:
         self._folder = folder
         self._top_levels = top_levels
         self._installation: Installation | None = None
-        self._told: set[str] = set()
         self._is_telling = False
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec of a module that is served from the build folder; None for all others."""
-        del path, target
+        del target
         if sys.meta_path[:1] != [self]:
             self.tell_of_sources()
-        return self._installed().find_spec(fullname) if self._is_ours(fullname.partition(".")[0]) else None
+        if not self._is_ours(fullname.partition(".")[0]):
+            return None
+        return self._installed().find_spec(fullname, path, self._behind())
 
     def find_in(self, folder: str, name: str, found: ModuleSpec | None) -> ModuleSpec | None:
         """Return the spec of a module that is served in the place of the one that was found in a folder of the project."""
@@ -72,6 +73,11 @@ class Finder:
         if any(map(self._is_ours, os.path.splitext(place)[0].split(os.sep))):
             return self._installed().find_in(folder, name, found) or found
         return found
+
+    def _behind(self) -> list[Any]:
+        """Return the finders that Python asks after this one."""
+        finders: list[Any] = list(sys.meta_path)
+        return finders[finders.index(self) + 1 :] if self in finders else []
 
     def path_hook(self, folder: str) -> FolderFinder:
         """Return the finder for a folder that may have modules of the project; a hook for `sys.path_hooks`.
@@ -106,9 +112,9 @@ class Finder:
         installed = self._installed()
         for name in installed.known():
             spec = getattr(sys.modules.get(name), "__spec__", None)
-            if spec is None or name in self._told or not spec.origin or installed.module_at(spec.origin) != name:
+            if spec is None or name in installed.told or not spec.origin or installed.module_at(spec.origin) != name:
                 continue
-            self._told.add(name)
+            installed.told.add(name)
             import warnings
 
             from .installation import level_of_importer

@@ -19,7 +19,7 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from typing import Any
@@ -73,6 +73,20 @@ class _StubLoader(SourceFileLoader):
         return FileReader(SourceFileLoader(name or self.name, self._source))
 
 
+def _found(name: str, path: Sequence[str] | None, finders: Sequence[Any]) -> ModuleSpec | None:
+    """Return what the finders have of a name; None if nothing, or a mere folder, which every module of the name comes before."""
+    for finder in finders if path is not None or "." not in name else ():
+        found: ModuleSpec | None = finder.find_spec(name, path, None) if hasattr(finder, "find_spec") else None
+        if found is not None and found.origin is not None:
+            return found
+    return None
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Tell whether a path is a folder or in it."""
+    return f"{os.path.realpath(path)}{os.sep}".startswith(f"{os.path.realpath(folder)}{os.sep}")
+
+
 class _CannotError(Exception):
     """Why kernels cannot be compiled here and now; no fault of the author's."""
 
@@ -94,14 +108,20 @@ class Installation:
         self._state_read: tuple[Any, dict[str, Any]] | None = None
         self._freshness: Freshness | None = None
         self._held: dict[str, int] = {}
+        self.told: set[str] = set()
+        """Names that a warning was given of."""
 
-    def find_spec(self, name: str, spelling: str | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, finders: Sequence[Any]) -> ModuleSpec | None:
         """Return the spec of a declared module or its ops of torch, compiled anew if need be, or of a private run time.
+
+        What `sys.path` has of this name before the project is not mixed with stubs: it is left to the other finders.
 
         Parameters
         ----------
-        spelling
-            The name in the spec, if it is another.
+        path
+            The `__path__` of the parent; None for a module at the top.
+        finders
+            The finders that are asked if this one has nothing.
 
         Raises
         ------
@@ -112,7 +132,26 @@ class Installation:
         if not os.path.isdir(self._project):
             return None
         state = self._state()
-        spelling = spelling or name
+        if name not in state["runtimes"] and name not in self._declared(state):
+            return None
+        if self._is_elsewhere(path):
+            other = next(iter(path or ()), "a package without a folder")
+        else:
+            found = _found(name, path, finders)
+            if found is not None and _is_below(str(found.origin), self._folder):
+                return found  # asked by way of `sys.path_hooks`, it has been served
+            if found is None or self.module_at(str(found.origin)) == name:
+                return self._spec(name, name)
+            other = str(found.origin)
+        if name in self.known():
+            self._tell_other(name, other)
+        return None
+
+    def _spec(self, name: str, spelling: str) -> ModuleSpec | None:
+        """Return the spec of what is served under a name, with the name in the spec; None if it is not served."""
+        if not os.path.isdir(self._project):
+            return None
+        state = self._state()
         if name in state["runtimes"]:
             folder = os.path.join(self._hold(state["runtimes"][name]), *name.split("."))
             return spec_from_file_location(spelling, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
@@ -127,7 +166,7 @@ class Installation:
         return spec_from_file_location(spelling, path, loader=loader, submodule_search_locations=places)
 
     def find_in(self, folder: str, name: str, found: ModuleSpec | None) -> ModuleSpec | None:
-        """Return what `find_spec` does of a module that is looked for in a folder.
+        """Return the spec of what is served in the place of a module that is looked for in a folder; None if nothing is.
 
         Parameters
         ----------
@@ -141,7 +180,9 @@ class Installation:
         else:
             # What only the build folder has.
             module = self.module_at(os.path.join(folder, name.rpartition(".")[2] + ".py"))
-        return None if module is None else self.find_spec(module, name)
+        # Finders that know names only ask for the project's modules in any package that has their parent's name.
+        parent = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None)
+        return None if module is None or self._is_elsewhere(parent) else self._spec(module, name)
 
     def module_at(self, path: str) -> str | None:
         """Return the name of the project's module whose source is at a path; None if that is no place of one."""
@@ -153,6 +194,24 @@ class Installation:
             if stem.startswith(root + os.sep):
                 return stem[len(root) + 1 :].replace(os.sep, ".")
         return None
+
+    def _is_elsewhere(self, path: Sequence[str] | None) -> bool:
+        """Tell whether a package with this `__path__` has no folder of the project."""
+        roots = (self._project, *self._facts["package_roots"])
+        return path is not None and not any(_is_below(folder, root) for folder in path for root in roots)
+
+    def _tell_other(self, name: str, other: str) -> None:
+        if name in self.told:
+            return
+        self.told.add(name)
+        import warnings
+
+        text = (
+            f"{name}: the compiled kernels of the editable install of {self._project} are not imported: {other} comes before it\n"
+            "    -> take its folder from sys.path, or install its project with pip install -e; "
+            "FLYDSL_BUILD_EDITABLE=jit imports it without this warning"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
 
     def known(self) -> list[str]:
         """Return the modules that were declared when they were last compiled, or when the project was installed."""

@@ -25,7 +25,7 @@ from flydsl_build.editable.installation import SCHEMA, read_json, write_json
 from flydsl_build.errors import BuildError, Fault, ToolchainError
 from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
-from flydsl_build.package.project import Project
+from flydsl_build.package.project import EDITABLE_FOLDER, Project
 from flydsl_build.package.wheel_file import read_members, rewrite
 from flydsl_build.package.wheel_metadata import distribution_of, escaped
 
@@ -65,7 +65,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "package_roots": list(layout.package_roots),
         "top_levels": sorted(layout.top_levels),
         "config": config,
-        "folder": str(Path(project, "build", "flydsl-editable", hashlib.sha256(identity.encode()).hexdigest()[:8])),
+        "folder": str(Path(project, "build", EDITABLE_FOLDER, hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):
         facts["declared"] = served_modules(_compile(settings, facts, only=None).declared, settings)

@@ -35,6 +35,7 @@ SCHEMA = 1
 _NEEDED = ("flydsl_build", "flydsl", "jinja2")
 _SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
 _OFF = ("0", "false", "no", "off")
+_ALLOWED = {"FLYDSL_BUILD_EDITABLE": ("aot", "jit"), _SWITCH: ("1", "true", "yes", "on", *_OFF)}
 _NO_STATE: dict[str, Any] = {"modules": {}, "runtimes": {}, "declared": [], "declarations": None}
 
 
@@ -85,6 +86,15 @@ def _found(name: str, path: Sequence[str] | None, finders: Sequence[Any]) -> Mod
 def _is_below(path: str, folder: str) -> bool:
     """Tell whether a path is a folder or in it."""
     return f"{os.path.realpath(path)}{os.sep}".startswith(f"{os.path.realpath(folder)}{os.sep}")
+
+
+def _check_environment(name: str) -> None:
+    """Refuse variables that say nothing. The builder refuses them, too."""
+    for variable, allowed in _ALLOWED.items():
+        value = os.environ.get(variable)
+        if value and value not in allowed and (variable != _SWITCH or value.lower() not in allowed):
+            msg = f"{name}: {variable} is {value!r}; allowed: {', '.join(allowed)}"
+            raise ImportError(msg, name=name)
 
 
 class _CannotError(Exception):
@@ -157,6 +167,7 @@ class Installation:
             return spec_from_file_location(spelling, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
         if name not in self._declared(state):
             return None
+        _check_environment(name)
         module = self._renewed(name)
         if module is None:
             return None

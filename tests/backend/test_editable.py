@@ -168,6 +168,26 @@ print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
     assert tiny.run(script=script, FLYDSL_BUILD_EDITABLE=value) == str(tiny.project / SOURCE)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("FLYDSL_BUILD_EDITABLE", "bogus", "aot, jit"),
+        ("FLYDSL_BUILD_EDITABLE", "JIT", "aot, jit"),
+        ("FLYDSL_BUILD_EDITABLE_REBUILD", "maybe", "1, true, yes, on, 0, false, no, off"),
+        ("FLYDSL_BUILD_EDITABLE", "aot", None),
+        ("FLYDSL_BUILD_EDITABLE", "", None),
+        ("FLYDSL_BUILD_EDITABLE_REBUILD", "Yes", None),
+        ("FLYDSL_BUILD_EDITABLE_REBUILD", "", None),
+    ],
+)
+def test_the_environment_has_allowed_values(tiny: Editable, variable: str, value: str, allowed: str | None) -> None:
+    answer = tiny.run(NEGATE, **{variable: value})
+    assert answer.get("error") == (allowed and f"{NEGATE}: {variable} is {value!r}; allowed: {allowed}")
+    assert (NEGATE in answer["bundle"]) is (allowed is None)
+    # What is not compiled is not concerned.
+    assert tiny.run("tiny_kernels", **{variable: value})["origin"] == {"tiny_kernels": str(tiny.project / "tiny_kernels" / "__init__.py")}
+
+
 @pytest.mark.parametrize("by", ["table", "-C", "environment"])
 def test_jit_leaves_the_sources(by: str, tmp_path: Path) -> None:
     project = copy_project(PACKAGES / "tiny", tmp_path / "project")

@@ -21,7 +21,8 @@ import flydsl_build
 from flydsl_build.config.settings import read_settings
 from flydsl_build.consumers import served_modules, wanted_consumers
 from flydsl_build.editable.freshness import Freshness
-from flydsl_build.editable.installation import SCHEMA, read_json, write_json
+from flydsl_build.editable.installation import SCHEMA, read_state, write_json
+from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.errors import BuildError, Fault, ToolchainError
 from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
@@ -104,9 +105,9 @@ def _locked(folder: Path) -> Iterator[None]:
 def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) -> BuiltKernels:
     """Make a generation of everything declared, or of one module, and let the state name it. The caller has the lock."""
     folder = Path(facts["folder"])
-    state = read_json(str(folder / "state.json"))
+    state = read_state(str(folder))
     runtime = _runtime_digest()
-    if only is None or not isinstance(state, dict) or state.get("schema") != SCHEMA or state["runtime"] != runtime:
+    if only is None or state is None or state["runtime"] != runtime:
         # One run time serves all modules of a package: those of another version are not kept beside new ones.
         only, state = None, {"modules": {}, "runtimes": {}}
     fresh = Freshness(facts["project"], {}, os.environ)
@@ -129,6 +130,7 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
         declared = served_modules(built.declared, settings)
         modules = {name: one for name, one in state["modules"].items() if name in declared}
         runtimes = state["runtimes"]
+        files = {path.relative_to(generation): str(digest_of_file(path)) for path in sorted(generation.rglob("*")) if path.is_file()}
         for one in built.modules:
             placement = one.placement
             table = f"table:{placement.module}"
@@ -138,6 +140,12 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
                 dependencies = {**known, **common, table: tables.get(table) or fresh[table]}
             modules[placement.module] = {
                 "generation": generation.name,
+                "files": {
+                    str(path): digest
+                    for path, digest in files.items()
+                    if path == Path(placement.source) or (path.parent == Path(placement.folder) and path.name.startswith(f"{placement.stem}."))
+                },
+                "runtime": ".".join(placement.anchor.parts),
                 "file": str(placement.source),
                 "source": next(str(root / placement.source) for root in project.sources if (root / placement.source).is_file()),
                 "package": placement.stem == "__init__",
@@ -145,9 +153,15 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
             }
             for consumer in wanted_consumers(settings):
                 if consumer.suffix:
-                    beside = {"file": str(placement.beside(consumer.suffix)), "source": None, "package": False}
+                    own = placement.beside(consumer.suffix)
+                    beside = {"file": str(own), "files": {str(own): files[Path(own)]}, "package": False}
                     modules[f"{placement.module}{consumer.suffix}"] = modules[placement.module] | beside
-            runtimes[".".join(placement.anchor.parts)] = generation.name
+            runtimes[".".join(placement.anchor.parts)] = {
+                "generation": generation.name,
+                "files": {
+                    str(path): digest for path, digest in files.items() if path.is_relative_to(placement.anchor / "runtime") or path == Path(placement.anchor, "__init__.py")
+                },
+            }
         state = {
             "schema": SCHEMA,
             "runtime": runtime,
@@ -163,7 +177,7 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
     except BaseException:
         shutil.rmtree(generation, ignore_errors=True)
         raise
-    _remove_unused(folder, {*(one["generation"] for one in modules.values()), *runtimes.values()})
+    _remove_unused(folder, {one["generation"] for one in (*modules.values(), *runtimes.values())})
     return built
 
 

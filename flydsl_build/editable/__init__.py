@@ -109,7 +109,10 @@ class Finder:
             self._is_telling = False
 
     def _tell_of_sources(self) -> None:
-        installed = self._installed()
+        try:
+            installed = self._installed()
+        except ImportError:
+            return  # an import of what the project has tells why
         for name in installed.known():
             spec = getattr(sys.modules.get(name), "__spec__", None)
             if spec is None or name in installed.told or not spec.origin or installed.module_at(spec.origin) != name:

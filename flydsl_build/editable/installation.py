@@ -3,7 +3,7 @@
 
 The folder of an installation, which is below the project's build folder, has
 
-`state.json`   the modules, each with its generation and its dependencies; replaced as a whole
+`state.json`   the modules, each with its generation, its files and its dependencies; replaced as a whole
 `stamps.json`  what `freshness` noted of files; may be lost
 `lock`         held by whoever compiles
 `g-…`          generations: folders laid out like the wheel, with what one build has made. Nothing in them changes, as other processes
@@ -26,9 +26,9 @@ from typing import Any
 
 from .freshness import Freshness, declared_modules
 
-__all__ = ["SCHEMA", "Installation", "level_of_importer", "read_json", "write_json"]
+__all__ = ["SCHEMA", "Installation", "level_of_importer", "read_state", "write_json"]
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the form of these files; raised when they change."""
 
 # What a process that compiles imports.
@@ -38,14 +38,60 @@ _OFF = ("0", "false", "no", "off")
 _ALLOWED = {"FLYDSL_BUILD_EDITABLE": ("aot", "jit"), _SWITCH: ("1", "true", "yes", "on", *_OFF)}
 _NO_STATE: dict[str, Any] = {"modules": {}, "runtimes": {}, "declared": [], "declarations": None}
 
+# The forms of the files, as `_is_of` reads them.
+_DIGESTS = {str: (str, None)}
+_MADE = {"generation": str, "files": {str: str}}
+_MODULE = {**_MADE, "file": str, "source": str, "package": bool, "runtime": str, "dependencies": (_DIGESTS, None)}
+_STATE = {
+    "schema": int,
+    "runtime": str,
+    "modules": {str: _MODULE},
+    "runtimes": {str: _MADE},
+    "declared": [str],
+    "declarations": (str, None),
+}
+_FACTS = {
+    "distribution": {"name": str, "version": str},
+    "project": str,
+    "package_roots": [str],
+    "top_levels": [str],
+    "config": {str: object},
+    "folder": str,
+    "declared": [str],
+}
 
-def read_json(path: str) -> Any:
-    """Return the value in a file; None if it cannot be read."""
+
+def _is_of(form: Any, value: Any) -> bool:
+    """Tell whether a value has a form: a type, None, one of a tuple, [of items], {of keys: of values} or {"key": of its value, …}."""
+    if isinstance(form, tuple):
+        return any(_is_of(one, value) for one in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_is_of(form[0], one) for one in value)
+    if isinstance(form, dict):
+        if not isinstance(value, dict):
+            return False
+        if str in form:
+            return all(_is_of(form[str], one) for one in value.values())
+        return all(key in value and _is_of(one, value[key]) for key, one in form.items())
+    return value is None if form is None else isinstance(value, form)
+
+
+def _read_json(path: str, form: Any) -> Any:
+    """Return the value in a file; None if it cannot be read or is not of the form."""
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            value = json.load(file)
     except (OSError, ValueError, RecursionError):
         return None
+    return value if _is_of(form, value) else None
+
+
+def read_state(folder: str) -> dict[str, Any] | None:
+    """Return the state in the folder of an installation; None if there is none of this form."""
+    state: dict[str, Any] | None = _read_json(os.path.join(folder, "state.json"), _STATE)
+    if state is None or state["schema"] != SCHEMA:
+        return None
+    return state if all(one["runtime"] in state["runtimes"] for one in state["modules"].values()) else None
 
 
 def write_json(path: str, value: Any) -> None:
@@ -111,7 +157,11 @@ class Installation:
     """
 
     def __init__(self, package: str) -> None:
-        facts = read_json(os.path.join(package, "facts.json"))
+        path = os.path.join(package, "facts.json")
+        facts = _read_json(path, _FACTS)
+        if facts is None:
+            msg = f"{path}: is damaged, and an editable install needs it\n    -> install the project again with pip install -e"
+            raise ImportError(msg)
         self._facts: dict[str, Any] = facts
         self._project: str = facts["project"]
         self._folder: str = facts["folder"]
@@ -163,7 +213,7 @@ class Installation:
             return None
         state = self._state()
         if name in state["runtimes"]:
-            folder = os.path.join(self._hold(state["runtimes"][name]), *name.split("."))
+            folder = os.path.join(self._hold(state["runtimes"][name]["generation"]), *name.split("."))
             return spec_from_file_location(spelling, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
         if name not in self._declared(state):
             return None
@@ -240,11 +290,10 @@ class Installation:
             return _NO_STATE
         stamp = (status.st_ino, status.st_mtime_ns)
         if self._state_read is None or self._state_read[0] != stamp:
-            state = read_json(path)
-            whole = isinstance(state, dict) and state.get("schema") == SCHEMA
-            self._state_read = (stamp, state if whole else _NO_STATE)
-            stamps = read_json(os.path.join(self._folder, "stamps.json"))
-            self._freshness = Freshness(self._project, stamps if isinstance(stamps, dict) else {}, os.environ)
+            self._state_read = (stamp, read_state(self._folder) or _NO_STATE)
+            stamps = _read_json(os.path.join(self._folder, "stamps.json"), {str: [([int], str, None)]})
+            stamps = {name: one for name, one in (stamps or {}).items() if len(one) == 2}
+            self._freshness = Freshness(self._project, stamps, os.environ)
         return self._state_read[1]
 
     def _fresh(self) -> Freshness:
@@ -264,10 +313,11 @@ class Installation:
     def _change(self, name: str) -> str:
         """Return why a module must be compiled, in words; empty if it need not."""
         module = self._state()["modules"].get(name)
-        if module is None or not os.path.exists(os.path.join(self._hold(module["generation"]), module["file"])):
+        if module is None:
             return "it has not been compiled yet"
-        if module["dependencies"] is None:
-            return "its sources changed while it was compiled"
+        damage = self._damage(module)
+        if damage or module["dependencies"] is None:
+            return damage or "its sources changed while it was compiled"
         fresh = self._fresh()
         change = fresh.change(module["dependencies"])
         if fresh.has_news and not change:
@@ -276,6 +326,17 @@ class Installation:
             with contextlib.suppress(OSError):
                 write_json(os.path.join(self._folder, "stamps.json"), fresh.stamps)
         return change
+
+    def _damage(self, module: Mapping[str, Any]) -> str:
+        """Return which file of a module is not as it was made, in words; empty if all are."""
+        fresh = self._fresh()
+        for one in (module, self._state()["runtimes"][module["runtime"]]):
+            folder = self._hold(one["generation"])
+            for file, digest in one["files"].items():
+                path = os.path.join(folder, file)
+                if fresh["file:" + path] != digest:
+                    return f"{path} {'was changed or damaged' if os.path.exists(path) else 'is gone'}"
+        return ""
 
     def _hold(self, generation: str) -> str:
         """Keep a generation from being removed as long as this process lives; return its folder."""
@@ -302,7 +363,7 @@ class Installation:
 
     def _tell_stale(self, name: str, change: str, why: str) -> None:
         module = self._state()["modules"].get(name)
-        if module is None or not os.path.exists(os.path.join(self._folder, module["generation"], module["file"])):
+        if module is None or self._damage(module):
             msg = f"{name}: {change}, and it cannot be compiled: {why}\n    -> {_REMEDY}"
             raise ImportError(msg, name=name)
         import warnings

@@ -106,6 +106,12 @@ def tiny(tmp_path: Path, warm_cache: Path) -> Editable:
     return install("tiny", tmp_path, cache=warm_cache)
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Editable:
+    """The tiny project, for tests after which it is as good as before."""
+    return install("tiny", tmp_path_factory.mktemp("lasting"), cache=warm_cache)
+
+
 NEGATE = "tiny_kernels.negate"
 SOURCE = "tiny_kernels/negate.py"
 
@@ -180,12 +186,12 @@ print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
         ("FLYDSL_BUILD_EDITABLE_REBUILD", "", None),
     ],
 )
-def test_the_environment_has_allowed_values(tiny: Editable, variable: str, value: str, allowed: str | None) -> None:
-    answer = tiny.run(NEGATE, **{variable: value})
+def test_the_environment_has_allowed_values(lasting: Editable, variable: str, value: str, allowed: str | None) -> None:
+    answer = lasting.run(NEGATE, **{variable: value})
     assert answer.get("error") == (allowed and f"{NEGATE}: {variable} is {value!r}; allowed: {allowed}")
     assert (NEGATE in answer["bundle"]) is (allowed is None)
     # What is not compiled is not concerned.
-    assert tiny.run("tiny_kernels", **{variable: value})["origin"] == {"tiny_kernels": str(tiny.project / "tiny_kernels" / "__init__.py")}
+    assert lasting.run("tiny_kernels", **{variable: value})["origin"] == {"tiny_kernels": str(lasting.project / "tiny_kernels" / "__init__.py")}
 
 
 @pytest.mark.parametrize("by", ["table", "-C", "environment"])
@@ -415,6 +421,101 @@ def test_a_lost_build_folder_is_made_again(tiny: Editable) -> None:
         answer = tiny.run(NEGATE)
         assert answer["lines"] == [f"flydsl-build: {NEGATE}: it has not been compiled yet; compiling it"]
         assert answer["bundle"] == before["bundle"]
+
+
+def _wrong(path: tuple[str, ...], value: Any) -> Any:
+    def change(state: Any) -> Any:
+        inner = state
+        for key in path[:-1]:
+            inner = inner[key]
+        if value is None:
+            del inner[path[-1]]
+        else:
+            inner[path[-1]] = value
+        return state
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_wrong((key,), None) for key in ("schema", "runtime", "modules", "runtimes", "declared", "declarations")),
+        *(_wrong(("modules", NEGATE, key), None) for key in ("generation", "files", "file", "source", "package", "runtime", "dependencies")),
+        *(_wrong(("modules", NEGATE, key), [1]) for key in ("generation", "files", "file", "source", "package", "runtime", "dependencies")),
+        _wrong(("modules", NEGATE), 1),
+        _wrong(("modules", NEGATE, "runtime"), "no.such"),
+        _wrong(("modules", NEGATE, "dependencies"), {"file:a": 1}),
+        _wrong(("modules", NEGATE, "files"), {"a": None}),
+        _wrong(("runtimes",), {"tiny_kernels._flydsl": "g-1"}),
+        _wrong(("declared",), [1]),
+        _wrong(("declarations",), 1),
+        lambda _: [],
+        lambda _: {},
+        lambda _: None,
+    ],
+)
+def test_a_state_of_another_form_is_none(change: Any, lasting: Editable) -> None:
+    (lasting.folder / "state.json").write_text(json.dumps(change(lasting.state())))
+    answer = lasting.run(NEGATE)
+    assert answer["lines"] == [f"flydsl-build: {NEGATE}: it has not been compiled yet; compiling it"]
+    assert (list(answer["bundle"]), answer["warnings"]) == ([NEGATE], [])
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"declared:": 1}', '{"declared:": []}', '{"declared:": [[1], "a", 3]}', '{"declared:": [{}, 1]}'])
+def test_stamps_of_another_form_are_none(text: str, lasting: Editable) -> None:
+    (lasting.folder / "stamps.json").write_text(text)
+    answer = lasting.run(NEGATE)
+    assert (list(answer["bundle"]), answer["lines"], answer["warnings"]) == ([NEGATE], [], [])
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"project": 1}'])
+def test_damaged_facts_ask_for_a_new_installation(text: str, lasting: Editable) -> None:
+    path = lasting.site / "_editable_flydsl_tiny_kernels" / "facts.json"
+    data = path.read_bytes()
+    path.write_text(text)
+    answer = lasting.run(NEGATE)
+    path.write_bytes(data)
+    assert answer["error"] == f"{path}: is damaged, and an editable install needs it\n    -> install the project again with pip install -e"
+
+
+DAMAGED = {
+    "tiny_kernels/negate.py": "stub",
+    "tiny_kernels/_flydsl/negate.json": "manifest",
+    "tiny_kernels/_flydsl/negate.hipfb": "bundle",
+    "tiny_kernels/_flydsl/negate.launchers.elf": "launchers",
+    "tiny_kernels/_flydsl/__init__.py": "anchor",
+    "tiny_kernels/_flydsl/runtime/launcher.py": "run time",
+    "tiny_kernels/_flydsl/runtime/_native.abi3.so": "native run time",
+}
+
+
+@pytest.mark.parametrize("file", DAMAGED)
+def test_damaged_files_are_made_again(file: str, lasting: Editable) -> None:
+    before = lasting.run(NEGATE)
+    for damage in (b"", None, b"half", b"changed"):
+        path = lasting.folder / lasting.state()["modules"][NEGATE]["generation"] / file
+        data = path.read_bytes()
+        path.unlink()
+        if damage is not None:
+            path.write_bytes({b"half": data[: len(data) // 2], b"changed": data[:-1] + bytes([data[-1] ^ 1])}.get(damage, damage) or b" ")
+        what = "is gone" if damage is None else "was changed or damaged"
+        # Without a compiler, damaged kernels are not served.
+        answer = lasting.run(NEGATE, FLYDSL_BUILD_EDITABLE_REBUILD="0")
+        assert answer["error"].startswith(f"{NEGATE}: {path} {what}, and it cannot be compiled: FLYDSL_BUILD_EDITABLE_REBUILD is 0\n")
+        answer = lasting.run(NEGATE)
+        assert answer["lines"] == [f"flydsl-build: {NEGATE}: {path} {what}; compiling it"]
+        assert answer["bundle"] == before["bundle"]
+    again = lasting.run(NEGATE)
+    assert (again["lines"], again["spawned"]) == ([], 0)
+
+
+def test_a_damaged_module_of_ops_is_made_again(tmp_path: Path, warm_cache: Path) -> None:
+    installed = install(_with_ops(tmp_path)[0], tmp_path, cache=warm_cache)
+    path = installed.folder / installed.state()["modules"][OPS]["generation"] / "tiny_kernels" / "negate_torch.py"
+    path.write_text("")
+    _, lines = installed.run(OPS, script=ORIGINS)
+    assert lines == [f"flydsl-build: {OPS}: {path} was changed or damaged; compiling it"]
 
 
 def test_a_project_that_is_gone_is_not_there(tiny: Editable) -> None:

@@ -143,7 +143,8 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
                 "files": {
                     str(path): digest
                     for path, digest in files.items()
-                    if path == Path(placement.source) or (path.parent == Path(placement.folder) and path.name.startswith(f"{placement.stem}."))
+                    if path == Path(placement.source)
+                    or (path.parent == Path(placement.folder) and path.name.startswith(f"{placement.stem}."))
                 },
                 "runtime": ".".join(placement.anchor.parts),
                 "file": str(placement.source),
@@ -159,7 +160,9 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
             runtimes[".".join(placement.anchor.parts)] = {
                 "generation": generation.name,
                 "files": {
-                    str(path): digest for path, digest in files.items() if path.is_relative_to(placement.anchor / "runtime") or path == Path(placement.anchor, "__init__.py")
+                    str(path): digest
+                    for path, digest in files.items()
+                    if path.is_relative_to(placement.anchor / "runtime") or path == Path(placement.anchor, "__init__.py")
                 },
             }
         state = {
@@ -216,16 +219,19 @@ def main() -> int:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     facts = request["facts"]
     if request["schema"] != SCHEMA:
-        return {"cannot": "the installation was made by another version of flydsl-build than the one that is installed here"}
+        return {
+            "cannot": "the installation was made by another version of flydsl-build than the one that is installed here",
+            "fix": "pip install -e . --no-build-isolation makes it anew",
+        }
     try:
         # The targets are those of the installation, whatever is set where it is imported.
         environ = {name: value for name, value in os.environ.items() if name != "FLYDSL_BUILD_ARCHS"}
         settings = read_settings(Path(facts["project"]), facts["config"], environ)
         _compile(settings, facts, only=request["module"])
     except ToolchainError as error:
-        return {"cannot": str(error)}
+        return {"cannot": str(error), "fix": "the next import compiles them when that is done"}
     except BuildError as error:
         return {"fault": str(error)}
     except OSError as error:
-        return {"cannot": f"{error.filename or facts['folder']} cannot be written ({error.strerror})"}
+        return {"cannot": f"{error.filename or facts['folder']} cannot be written ({error.strerror})", "fix": "make it writable"}
     return {}

@@ -163,6 +163,21 @@ class Finder:
         return any(os.path.exists(place) or os.path.exists(place + ".py") for place in places)
 
 
+class _SourceFinder(Finder):
+    """Finds nothing: the sources are asked for. Tells what they need."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return None, after a warning if a declared module cannot be imported here."""
+        del path, target
+        if self._is_ours(fullname.partition(".")[0]):
+            try:
+                installed = self._installed()
+            except ImportError:
+                return None  # the sources do not need what is damaged
+            installed.tell_what_jit_needs(fullname)
+        return None
+
+
 class FolderFinder(FileFinder):
     """Finds in one folder of the project what another finder finds there, and stubs in the place of sources.
 
@@ -200,6 +215,7 @@ def _name_of(value: Any) -> str:
 def install(*top_levels: str) -> None:
     """Serve the project's stubs in this process, unless `FLYDSL_BUILD_EDITABLE` asks for the sources."""
     if os.environ.get("FLYDSL_BUILD_EDITABLE") == "jit":
+        sys.meta_path.insert(0, _SourceFinder(os.path.dirname(__file__), frozenset(top_levels)))
         return
     finder = Finder(os.path.dirname(__file__), frozenset(top_levels))
     sys.meta_path.insert(0, finder)

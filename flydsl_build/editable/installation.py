@@ -33,6 +33,8 @@ SCHEMA = 2
 
 # What a process that compiles imports.
 _NEEDED = ("flydsl_build", "flydsl", "jinja2")
+# FlyDSL imports torch; compile processes have a stand-in.
+_NEEDED_BY_JIT = ("flydsl", "torch")
 _SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
 _OFF = ("0", "false", "no", "off")
 _ALLOWED = {"FLYDSL_BUILD_EDITABLE": ("aot", "jit"), _SWITCH: ("1", "true", "yes", "on", *_OFF)}
@@ -144,7 +146,11 @@ def _check_environment(name: str) -> None:
 
 
 class _CannotError(Exception):
-    """Why kernels cannot be compiled here and now; no fault of the author's."""
+    """Why kernels cannot be compiled here and now, and what to do; no fault of the author's."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(why)
+        self.fix = fix
 
 
 class Installation:
@@ -225,6 +231,19 @@ class Installation:
         places = [os.path.dirname(module["source"])] if module["package"] else None
         loader = _StubLoader(spelling, path, module["source"]) if places else None
         return spec_from_file_location(spelling, path, loader=loader, submodule_search_locations=places)
+
+    def tell_what_jit_needs(self, name: str) -> None:
+        """Warn, once, if a declared module's FlyDSL source is about to be imported where it cannot be."""
+        missing = _are_missing(_NEEDED_BY_JIT)
+        if missing and not self.told and name in self.known():
+            self.told.add(name)
+            import warnings
+
+            text = (
+                f"{name}: FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source, and {missing}\n"
+                "    -> install what is missing, or unset FLYDSL_BUILD_EDITABLE: the compiled kernels need neither flydsl nor torch"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
 
     def find_in(self, folder: str, name: str, found: ModuleSpec | None) -> ModuleSpec | None:
         """Return the spec of what is served in the place of a module that is looked for in a folder; None if nothing is.
@@ -357,18 +376,18 @@ class Installation:
             try:
                 self._compile(name)
             except _CannotError as error:
-                self._tell_stale(name, change, str(error))
+                self._tell_stale(name, change, str(error), "; ".join((error.fix, *_ways_to_the_source())))
         found: dict[str, Any] | None = self._state()["modules"].get(name)
         return found
 
-    def _tell_stale(self, name: str, change: str, why: str) -> None:
+    def _tell_stale(self, name: str, change: str, why: str, fix: str) -> None:
         module = self._state()["modules"].get(name)
         if module is None or self._damage(module):
-            msg = f"{name}: {change}, and it cannot be compiled: {why}\n    -> {_REMEDY}"
+            msg = f"{name}: {change}, and it cannot be compiled: {why}\n    -> {fix}"
             raise ImportError(msg, name=name)
         import warnings
 
-        text = f"{name}: the kernels are stale: {change}, and they cannot be compiled: {why}\n    -> {_REMEDY}"
+        text = f"{name}: the kernels are stale: {change}, and they cannot be compiled: {why}\n    -> {fix}"
         warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
 
     def _compile(self, name: str) -> None:
@@ -386,12 +405,12 @@ class Installation:
             if module is not None:
                 self._hold(module["generation"])
         if answer.get("cannot"):
-            raise _CannotError(answer["cannot"])
+            # A process of another version says less.
+            raise _CannotError(answer["cannot"], answer.get("fix") or _REINSTALL)
         if "fault" in answer:
-            msg = (
-                f"{name}: {change}, and compiling it failed: {answer['fault']}\n"
-                f"    -> correct it; {_SWITCH}=0 imports the kernels as they were, FLYDSL_BUILD_EDITABLE=jit the FlyDSL source"
-            )
+            old = [f"{_SWITCH}=0 imports the kernels as they were"] if module is not None and not self._damage(module) else []
+            fix = "; ".join(("correct it", *old, *_ways_to_the_source()))
+            msg = f"{name}: {change}, and compiling it failed: {answer['fault']}\n    -> {fix}"
             raise ImportError(msg, name=name)
         if module is None:
             _say(f"{name} is not declared any more: what the project itself has of this name is imported")
@@ -418,7 +437,7 @@ class Installation:
             descriptor = os.open(os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             msg = f"{self._folder} cannot be written ({error.strerror})"
-            raise _CannotError(msg) from None
+            raise _CannotError(msg, "make the folder writable") from None
         try:
             # Without locks, two processes may do the same work.
             with contextlib.suppress(OSError):
@@ -449,7 +468,33 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-_REMEDY = "pip install -e . --no-build-isolation makes them anew; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
+_REINSTALL = "pip install -e . --no-build-isolation makes them anew"
+
+
+def _places(names: Sequence[str]) -> dict[str, str]:
+    """Return the files of the modules that can be imported here."""
+    from importlib.util import find_spec
+
+    found = {}
+    for name in names:
+        # A module that is in `sys.modules` without a spec cannot be imported by another process.
+        with contextlib.suppress(ValueError):
+            spec = find_spec(name)
+            if spec is not None and spec.origin is not None:
+                found[name] = spec.origin
+    return found
+
+
+def _are_missing(names: Sequence[str]) -> str:
+    """Say which of the modules are not installed here; nothing if all are."""
+    found = _places(names)
+    missing = [name.replace("_", "-") for name in names if name not in found]
+    return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here" if missing else ""
+
+
+def _ways_to_the_source() -> list[str]:
+    """Return the advice to import the FlyDSL source, where that can be done."""
+    return [] if _are_missing(_NEEDED_BY_JIT) else ["FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"]
 
 
 def _command() -> list[str]:
@@ -460,26 +505,20 @@ def _command() -> list[str]:
     _CannotError
         There can be none here.
     """
-    from importlib.util import find_spec
-
+    obstacles = []
     if os.environ.get(_SWITCH, "").lower() in _OFF:
-        msg = f"{_SWITCH} is {os.environ[_SWITCH]}"
-        raise _CannotError(msg)
+        obstacles.append((f"{_SWITCH} is {os.environ[_SWITCH]}", f"unset {_SWITCH}"))
     if not sys.executable:
-        msg = "the interpreter of this process is not known"
-        raise _CannotError(msg)
-    places = {}
-    for name in _NEEDED:
-        # A module that is in `sys.modules` without a spec cannot be imported by another process.
-        with contextlib.suppress(ValueError):
-            spec = find_spec(name)
-            places[name] = spec.origin if spec is not None else None
-    missing = [name.replace("_", "-") for name in _NEEDED if not places.get(name)]
+        obstacles.append(("the interpreter of this process is not known", "import the module once with the python program"))
+    missing = _are_missing(_NEEDED)
     if missing:
-        msg = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here"
-        raise _CannotError(msg)
+        obstacles.append((missing, "install flydsl-build[build] in this environment"))
+    if obstacles:
+        whys, fixes = zip(*obstacles, strict=True)
+        raise _CannotError(", and ".join(whys), f"{' and '.join(fixes)}: the next import compiles them then")
+    places = _places(_NEEDED)
     # It may come from a folder that only this process has on its path.
-    root = os.path.dirname(os.path.dirname(str(places["flydsl_build"])))
+    root = os.path.dirname(os.path.dirname(places["flydsl_build"]))
     # Its own folders keep their order: `freshness` asks what names resolve to on them.
     code = (
         f"import sys; sys.path.insert(0, {root!r}); from flydsl_build.backend.editable import main; sys.path.remove({root!r}); "

@@ -191,7 +191,9 @@ def test_the_environment_has_allowed_values(lasting: Editable, variable: str, va
     assert answer.get("error") == (allowed and f"{NEGATE}: {variable} is {value!r}; allowed: {allowed}")
     assert (NEGATE in answer["bundle"]) is (allowed is None)
     # What is not compiled is not concerned.
-    assert lasting.run("tiny_kernels", **{variable: value})["origin"] == {"tiny_kernels": str(lasting.project / "tiny_kernels" / "__init__.py")}
+    assert lasting.run("tiny_kernels", **{variable: value})["origin"] == {
+        "tiny_kernels": str(lasting.project / "tiny_kernels" / "__init__.py")
+    }
 
 
 @pytest.mark.parametrize("by", ["table", "-C", "environment"])
@@ -205,7 +207,9 @@ def test_jit_leaves_the_sources(by: str, tmp_path: Path) -> None:
     assert call_hook(project, "get_requires_for_build_editable", config, env=env).value == ["setuptools>=77"]
     answer = call_hook(project, "build_editable", tmp_path, config, None, hidden=["flydsl", "jinja2"], env=env)
     lines = [line for line in answer.output.splitlines() if line.startswith("flydsl-build:")]
-    assert lines == ["flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them"]
+    assert lines == [
+        "flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them, which needs flydsl and torch"
+    ]
     assert answer.spawned == []
     assert not [name for name in members(tmp_path / answer.value) if "flydsl" in name]
     assert not (project / "build").exists()
@@ -350,7 +354,7 @@ def test_ops_of_torch(module: str, tmp_path: Path, warm_cache: Path) -> None:
     assert origin == str(installed.folder / installed.state()["modules"][module]["generation"] / file)
     assert f"\nimport {module} as _kernels\n" in Path(origin).read_text()
     assert installed.run(ops, script=ORIGIN) == [origin, []]
-    assert installed.run(ops, script=ORIGIN, FLYDSL_BUILD_EDITABLE="jit") == [None, []]
+    assert installed.run(ops, script=ORIGIN, FLYDSL_BUILD_EDITABLE="jit", PYTHONWARNINGS="ignore") == [None, []]
 
 
 def test_a_variable_that_a_kernel_asks_for(tmp_path: Path, warm_cache: Path) -> None:
@@ -366,19 +370,31 @@ def test_a_variable_that_a_kernel_asks_for(tmp_path: Path, warm_cache: Path) -> 
 
 # --- what cannot be compiled -----------------------------------------------------------------------------------------------------------
 
-REMEDY = "pip install -e . --no-build-isolation makes them anew; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
+SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
+NEXT = ": the next import compiles them then"
+PACKAGE = "install flydsl-build[build] in this environment"
+JIT = "; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
+STALE = {
+    "no flydsl": (("flydsl", "torch"), {}, "flydsl is not installed here", f"{PACKAGE}{NEXT}"),
+    "no flydsl and jinja2": (("flydsl", "jinja2", "torch"), {}, "flydsl and jinja2 are not installed here", f"{PACKAGE}{NEXT}"),
+    "no jinja2": (("jinja2",), {}, "jinja2 is not installed here", f"{PACKAGE}{NEXT}{JIT}"),
+    "switched off": ((), {SWITCH: "0"}, f"{SWITCH} is 0", f"unset {SWITCH}{NEXT}{JIT}"),
+    "switched off, no torch": (("torch",), {SWITCH: "0"}, f"{SWITCH} is 0", f"unset {SWITCH}{NEXT}"),
+    "switched off, no flydsl": (
+        ("flydsl", "torch"),
+        {SWITCH: "off"},
+        f"{SWITCH} is off, and flydsl is not installed here",
+        f"unset {SWITCH} and {PACKAGE}{NEXT}",
+    ),
+    "no linker": ((), {"FLYDSL_BUILD_LLD": "/no/such/lld"}, None, f"the next import compiles them when that is done{JIT}"),
+}
 
 
-@pytest.mark.parametrize(
-    ("hidden", "env", "why"),
-    [
-        (("flydsl",), {}, "flydsl is not installed here"),
-        (("flydsl", "jinja2"), {}, "flydsl and jinja2 are not installed here"),
-        ((), {"FLYDSL_BUILD_EDITABLE_REBUILD": "0"}, "FLYDSL_BUILD_EDITABLE_REBUILD is 0"),
-        ((), {"FLYDSL_BUILD_LLD": "/no/such/lld"}, None),
-    ],
-)
-def test_stale_kernels_are_served_with_a_warning(tiny: Editable, hidden: tuple[str, ...], env: dict[str, str], why: str | None) -> None:
+@pytest.mark.parametrize("case", STALE)
+def test_stale_kernels_are_served_with_a_warning(tiny: Editable, case: str) -> None:
+    hidden, env, why, fix = STALE[case]
+    if "torch" not in hidden:
+        pytest.importorskip("torch")
     fresh = tiny.run(NEGATE, hidden=hidden, **env)
     assert (fresh["warnings"], fresh["lines"]) == ([], [])
     tiny.edit(SOURCE, "-X[index]", "X[index] * 6.0")
@@ -387,15 +403,39 @@ def test_stale_kernels_are_served_with_a_warning(tiny: Editable, hidden: tuple[s
     (text,) = answer["warnings"]
     assert [Path(name).name for name in answer["warned in"]] == ["importing.py"]
     assert text.startswith(f"{NEGATE}: the kernels are stale: {SOURCE} changed, and they cannot be compiled: {why or ''}")
-    assert text.endswith(f"\n    -> {REMEDY}")
+    assert text.endswith(f"\n    -> {fix}")
     if why is None:
         assert "/no/such/lld" in text
     shutil.rmtree(tiny.project / "build")
     answer = tiny.run(NEGATE, hidden=hidden, **env)
     assert answer["error"].startswith(f"{NEGATE}: it has not been compiled yet, and it cannot be compiled: {why or ''}")
+    assert answer["error"].endswith(f"\n    -> {fix}")
+
+
+@pytest.mark.parametrize("hidden", [(), ("torch",), ("flydsl", "torch")])
+def test_jit_says_what_it_needs(hidden: tuple[str, ...], tiny: Editable) -> None:
+    if not hidden:
+        pytest.importorskip("torch")
+    answer = tiny.run("tiny_kernels", NEGATE, hidden=hidden, FLYDSL_BUILD_EDITABLE="jit")
+    missing = " and ".join(hidden)
+    assert answer["warnings"] == [
+        f"{NEGATE}: FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source, and {missing} {'is' if len(hidden) == 1 else 'are'} not installed "
+        "here\n    -> install what is missing, or unset FLYDSL_BUILD_EDITABLE: the compiled kernels need neither flydsl nor torch"
+        for _ in hidden[:1]
+    ]
+    assert [Path(name).name for name in answer["warned in"]] == ["importing.py" for _ in hidden[:1]]
+    assert (NEGATE in answer["origin"]) is (not hidden)
+
+
+def test_an_error_before_there_are_kernels_names_no_kernels(tiny: Editable) -> None:
+    shutil.rmtree(tiny.project / "build")
+    tiny.edit(SOURCE, "-X[index]", "-Y[index]")
+    line = tiny.run(NEGATE, hidden=("torch",))["error"].splitlines()[-1]
+    assert line == "    -> correct it"
 
 
 def test_an_error_of_the_authors_is_an_import_error(tiny: Editable) -> None:
+    pytest.importorskip("torch")
     before = tiny.run(NEGATE)
     tiny.edit(SOURCE, "-X[index]", "-Y[index]")
     answer = tiny.run(NEGATE)
@@ -407,7 +447,8 @@ def test_an_error_of_the_authors_is_an_import_error(tiny: Editable) -> None:
     )
     assert any("name 'Y' is not defined" in line for line in lines)
     assert lines[-1] == (
-        "    -> correct it; FLYDSL_BUILD_EDITABLE_REBUILD=0 imports the kernels as they were, FLYDSL_BUILD_EDITABLE=jit the FlyDSL source"
+        "    -> correct it; FLYDSL_BUILD_EDITABLE_REBUILD=0 imports the kernels as they were; "
+        "FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
     )
     assert tiny.run(NEGATE, FLYDSL_BUILD_EDITABLE_REBUILD="0")["bundle"] == before["bundle"]
     tiny.edit(SOURCE, "-Y[index]", "-X[index]")
@@ -441,7 +482,10 @@ def _wrong(path: tuple[str, ...], value: Any) -> Any:
     "change",
     [
         *(_wrong((key,), None) for key in ("schema", "runtime", "modules", "runtimes", "declared", "declarations")),
-        *(_wrong(("modules", NEGATE, key), None) for key in ("generation", "files", "file", "source", "package", "runtime", "dependencies")),
+        *(
+            _wrong(("modules", NEGATE, key), None)
+            for key in ("generation", "files", "file", "source", "package", "runtime", "dependencies")
+        ),
         *(_wrong(("modules", NEGATE, key), [1]) for key in ("generation", "files", "file", "source", "package", "runtime", "dependencies")),
         _wrong(("modules", NEGATE), 1),
         _wrong(("modules", NEGATE, "runtime"), "no.such"),
@@ -462,7 +506,9 @@ def test_a_state_of_another_form_is_none(change: Any, lasting: Editable) -> None
     assert (list(answer["bundle"]), answer["warnings"]) == ([NEGATE], [])
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"declared:": 1}', '{"declared:": []}', '{"declared:": [[1], "a", 3]}', '{"declared:": [{}, 1]}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"declared:": 1}', '{"declared:": []}', '{"declared:": [[1], "a", 3]}', '{"declared:": [{}, 1]}']
+)
 def test_stamps_of_another_form_are_none(text: str, lasting: Editable) -> None:
     (lasting.folder / "stamps.json").write_text(text)
     answer = lasting.run(NEGATE)

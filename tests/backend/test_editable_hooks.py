@@ -233,7 +233,8 @@ def test_a_copy_that_comes_before_the_project_is_not_mixed_with_stubs(tool: str,
     assert (answer["files"], answer["stubs"]) == ([str(copy / "tiny_kernels" / name) for name in files], [False] * 3)
     # A finder that stands before ours has found it without asking.
     assert answer["warnings"] == ([] if tool else [not_imported(tiny, NEGATE, copy / "tiny_kernels")])
-    assert imported(tiny, "", NEGATE, path=(str(copy),), FLYDSL_BUILD_EDITABLE="jit")["warnings"] == []
+    answer = imported(tiny, "", NEGATE, path=(str(copy),), FLYDSL_BUILD_EDITABLE="jit")
+    assert not [text for text in answer["warnings"] if "comes before" in text]
 
 
 def test_an_unrelated_package_has_no_modules_of_the_project(tiny: Editable, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from flydsl_build.errors import UNWRITABLE, BuildError, ConfigError, Fault, Faul
 from flydsl_build.package.installation import unwritable
 from flydsl_build.package.pipeline import build_kernels
 from flydsl_build.package.platform_tag import wheel_tag
-from flydsl_build.package.project import Project
+from flydsl_build.package.project import EDITABLE_FOLDER, Project
 from flydsl_build.package.wheel_metadata import Headers, distribution_of
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def layout_of(wheel: Path, settings: Settings, build_wheel: Callable[[], Path]) 
     if files:
         digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items())).hexdigest()
         # Where compile processes find it, now and later.
-        folder = settings.project_dir / "build" / "flydsl-editable" / f"built-{digest[:8]}"
+        folder = settings.project_dir / "build" / EDITABLE_FOLDER / f"built-{digest[:8]}"
         try:
             for name, data in files.items():
                 path = folder / name

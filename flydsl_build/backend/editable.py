@@ -21,11 +21,12 @@ import flydsl_build
 from flydsl_build.config.settings import read_settings
 from flydsl_build.consumers import served_modules, wanted_consumers
 from flydsl_build.editable.freshness import Freshness
-from flydsl_build.editable.installation import SCHEMA, read_json, write_json
+from flydsl_build.editable.installation import SCHEMA, read_state, write_json
+from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.errors import BuildError, Fault, ToolchainError
 from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
-from flydsl_build.package.project import Project
+from flydsl_build.package.project import EDITABLE_FOLDER, Project
 from flydsl_build.package.wheel_file import read_members, rewrite
 from flydsl_build.package.wheel_metadata import distribution_of, escaped
 
@@ -65,7 +66,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "package_roots": list(layout.package_roots),
         "top_levels": sorted(layout.top_levels),
         "config": config,
-        "folder": str(Path(project, "build", "flydsl-editable", hashlib.sha256(identity.encode()).hexdigest()[:8])),
+        "folder": str(Path(project, "build", EDITABLE_FOLDER, hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):
         facts["declared"] = served_modules(_compile(settings, facts, only=None).declared, settings)
@@ -104,9 +105,9 @@ def _locked(folder: Path) -> Iterator[None]:
 def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) -> BuiltKernels:
     """Make a generation of everything declared, or of one module, and let the state name it. The caller has the lock."""
     folder = Path(facts["folder"])
-    state = read_json(str(folder / "state.json"))
+    state = read_state(str(folder))
     runtime = _runtime_digest()
-    if only is None or not isinstance(state, dict) or state.get("schema") != SCHEMA or state["runtime"] != runtime:
+    if only is None or state is None or state["runtime"] != runtime:
         # One run time serves all modules of a package: those of another version are not kept beside new ones.
         only, state = None, {"modules": {}, "runtimes": {}}
     fresh = Freshness(facts["project"], {}, os.environ)
@@ -130,6 +131,7 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
         declared = served_modules(built.declared, settings)
         modules = {name: one for name, one in state["modules"].items() if name in declared}
         runtimes = state["runtimes"]
+        files = {path.relative_to(generation): str(digest_of_file(path)) for path in sorted(generation.rglob("*")) if path.is_file()}
         for one in built.modules:
             placement = one.placement
             table = f"table:{placement.module}"
@@ -139,6 +141,13 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
                 dependencies = {**known, **common, table: tables.get(table) or fresh[table]}
             modules[placement.module] = {
                 "generation": generation.name,
+                "files": {
+                    str(path): digest
+                    for path, digest in files.items()
+                    if path == Path(placement.source)
+                    or (path.parent == Path(placement.folder) and path.name.startswith(f"{placement.stem}."))
+                },
+                "runtime": ".".join(placement.anchor.parts),
                 "file": str(placement.source),
                 "source": next(str(root / placement.source) for root in project.sources if (root / placement.source).is_file()),
                 "package": placement.stem == "__init__",
@@ -146,9 +155,17 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
             }
             for consumer in wanted_consumers(settings):
                 if consumer.suffix:
-                    beside = {"file": str(placement.beside(consumer.suffix)), "source": None, "package": False}
+                    own = placement.beside(consumer.suffix)
+                    beside = {"file": str(own), "files": {str(own): files[Path(own)]}, "package": False}
                     modules[f"{placement.module}{consumer.suffix}"] = modules[placement.module] | beside
-            runtimes[".".join(placement.anchor.parts)] = generation.name
+            runtimes[".".join(placement.anchor.parts)] = {
+                "generation": generation.name,
+                "files": {
+                    str(path): digest
+                    for path, digest in files.items()
+                    if path.is_relative_to(placement.anchor / "runtime") or path == Path(placement.anchor, "__init__.py")
+                },
+            }
         state = {
             "schema": SCHEMA,
             "runtime": runtime,
@@ -164,7 +181,7 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
     except BaseException:
         shutil.rmtree(generation, ignore_errors=True)
         raise
-    _remove_unused(folder, {*(one["generation"] for one in modules.values()), *runtimes.values()})
+    _remove_unused(folder, {one["generation"] for one in (*modules.values(), *runtimes.values())})
     return built
 
 
@@ -203,16 +220,19 @@ def main() -> int:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     facts = request["facts"]
     if request["schema"] != SCHEMA:
-        return {"cannot": "the installation was made by another version of flydsl-build than the one that is installed here"}
+        return {
+            "cannot": "the installation was made by another version of flydsl-build than the one that is installed here",
+            "fix": "pip install -e . --no-build-isolation makes it anew",
+        }
     try:
         # The targets are those of the installation, whatever is set where it is imported.
         environ = {name: value for name, value in os.environ.items() if name != "FLYDSL_BUILD_ARCHS"}
         settings = read_settings(Path(facts["project"]), facts["config"], environ)
         _compile(settings, facts, only=request["module"])
     except ToolchainError as error:
-        return {"cannot": str(error)}
+        return {"cannot": str(error), "fix": "the next import compiles them when that is done"}
     except BuildError as error:
         return {"fault": str(error)}
     except OSError as error:
-        return {"cannot": f"{error.filename or facts['folder']} cannot be written ({error.strerror})"}
+        return {"cannot": f"{error.filename or facts['folder']} cannot be written ({error.strerror})", "fix": "make it writable"}
     return {}

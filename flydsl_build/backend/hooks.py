@@ -391,7 +391,10 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
 
             add_kernels(wheel, settings, _layout(running, wheel, config_settings), given_settings(config_settings, os.environ))
         else:
-            sys.stdout.write("flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them\n")
+            sys.stdout.write(
+                "flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them, "
+                "which needs flydsl and torch\n"
+            )
         wheel_file.rewrite(wheel, Path(wheel_directory, wheel.name), wheel_file.read_members(wheel), os.environ)
         return wheel.name
 

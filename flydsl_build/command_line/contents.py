@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from flydsl_build.bundle.manifest import Manifest
 from flydsl_build.bundle.placement import anchor_depth, is_artefact, is_artefact_folder, is_manifest
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.package.project import EDITABLE_FOLDER
 from flydsl_build.package.sbom import SBOM_FILE
 from flydsl_build.package.wheel_metadata import escaped
 from flydsl_build.regular_files import open_regular, read_regular
@@ -162,7 +163,8 @@ def _artefact_folder(name: str) -> str | None:
 
 def _files_below(folder: Path, root: Path, *, found: bool) -> Iterator[tuple[str, int]]:
     for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__"]
+        # The kernels of editable installs are no package, and some of them are of an earlier time.
+        folders[:] = [name for name in folders if name not in {"__pycache__", EDITABLE_FOLDER}]
         if found or anchor_depth(Path(place).relative_to(root).parts) is not None:
             for path in (Path(place, name) for name in files):
                 if path.is_file():

@@ -56,15 +56,16 @@ class Finder:
         self._folder = folder
         self._top_levels = top_levels
         self._installation: Installation | None = None
-        self._told: set[str] = set()
         self._is_telling = False
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec of a module that is served from the build folder; None for all others."""
-        del path, target
+        del target
         if sys.meta_path[:1] != [self]:
             self.tell_of_sources()
-        return self._installed().find_spec(fullname) if self._is_ours(fullname.partition(".")[0]) else None
+        if not self._is_ours(fullname.partition(".")[0]):
+            return None
+        return self._installed().find_spec(fullname, path, self._behind())
 
     def find_in(self, folder: str, name: str, found: ModuleSpec | None) -> ModuleSpec | None:
         """Return the spec of a module that is served in the place of the one that was found in a folder of the project."""
@@ -72,6 +73,11 @@ class Finder:
         if any(map(self._is_ours, os.path.splitext(place)[0].split(os.sep))):
             return self._installed().find_in(folder, name, found) or found
         return found
+
+    def _behind(self) -> list[Any]:
+        """Return the finders that Python asks after this one."""
+        finders: list[Any] = list(sys.meta_path)
+        return finders[finders.index(self) + 1 :] if self in finders else []
 
     def path_hook(self, folder: str) -> FolderFinder:
         """Return the finder for a folder that may have modules of the project; a hook for `sys.path_hooks`.
@@ -103,12 +109,15 @@ class Finder:
             self._is_telling = False
 
     def _tell_of_sources(self) -> None:
-        installed = self._installed()
+        try:
+            installed = self._installed()
+        except ImportError:
+            return  # an import of what the project has tells why
         for name in installed.known():
             spec = getattr(sys.modules.get(name), "__spec__", None)
-            if spec is None or name in self._told or not spec.origin or installed.module_at(spec.origin) != name:
+            if spec is None or name in installed.told or not spec.origin or installed.module_at(spec.origin) != name:
                 continue
-            self._told.add(name)
+            installed.told.add(name)
             import warnings
 
             from .installation import level_of_importer
@@ -154,6 +163,21 @@ class Finder:
         return any(os.path.exists(place) or os.path.exists(place + ".py") for place in places)
 
 
+class _SourceFinder(Finder):
+    """Finds nothing: the sources are asked for. Tells what they need."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return None, after a warning if a declared module cannot be imported here."""
+        del path, target
+        if self._is_ours(fullname.partition(".")[0]):
+            try:
+                installed = self._installed()
+            except ImportError:
+                return None  # the sources do not need what is damaged
+            installed.tell_what_jit_needs(fullname)
+        return None
+
+
 class FolderFinder(FileFinder):
     """Finds in one folder of the project what another finder finds there, and stubs in the place of sources.
 
@@ -191,6 +215,7 @@ def _name_of(value: Any) -> str:
 def install(*top_levels: str) -> None:
     """Serve the project's stubs in this process, unless `FLYDSL_BUILD_EDITABLE` asks for the sources."""
     if os.environ.get("FLYDSL_BUILD_EDITABLE") == "jit":
+        sys.meta_path.insert(0, _SourceFinder(os.path.dirname(__file__), frozenset(top_levels)))
         return
     finder = Finder(os.path.dirname(__file__), frozenset(top_levels))
     sys.meta_path.insert(0, finder)

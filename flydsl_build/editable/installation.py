@@ -3,7 +3,7 @@
 
 The folder of an installation, which is below the project's build folder, has
 
-`state.json`   the modules, each with its generation and its dependencies; replaced as a whole
+`state.json`   the modules, each with its generation, its files and its dependencies; replaced as a whole
 `stamps.json`  what `freshness` noted of files; may be lost
 `lock`         held by whoever compiles
 `g-…`          generations: folders laid out like the wheel, with what one build has made. Nothing in them changes, as other processes
@@ -19,7 +19,7 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from typing import Any
@@ -27,25 +27,74 @@ from typing import Any
 from .freshness import Freshness, declared_modules
 from .resolution import open_regular
 
-__all__ = ["SCHEMA", "Installation", "level_of_importer", "read_json", "write_json"]
+__all__ = ["SCHEMA", "Installation", "level_of_importer", "read_state", "write_json"]
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the form of these files; raised when they change."""
 
 # What a process that compiles imports.
 _NEEDED = ("flydsl_build", "flydsl", "jinja2")
+# FlyDSL imports torch; compile processes have a stand-in.
+_NEEDED_BY_JIT = ("flydsl", "torch")
 _SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
 _OFF = ("0", "false", "no", "off")
+_ALLOWED = {"FLYDSL_BUILD_EDITABLE": ("aot", "jit"), _SWITCH: ("1", "true", "yes", "on", *_OFF)}
 _NO_STATE: dict[str, Any] = {"modules": {}, "runtimes": {}, "declared": [], "declarations": None}
 
+# The forms of the files, as `_is_of` reads them.
+_DIGESTS = {str: (str, None)}
+_MADE = {"generation": str, "files": {str: str}}
+_MODULE = {**_MADE, "file": str, "source": str, "package": bool, "runtime": str, "dependencies": (_DIGESTS, None)}
+_STATE = {
+    "schema": int,
+    "runtime": str,
+    "modules": {str: _MODULE},
+    "runtimes": {str: _MADE},
+    "declared": [str],
+    "declarations": (str, None),
+}
+_FACTS = {
+    "distribution": {"name": str, "version": str},
+    "project": str,
+    "package_roots": [str],
+    "top_levels": [str],
+    "config": {str: object},
+    "folder": str,
+    "declared": [str],
+}
 
-def read_json(path: str) -> Any:
-    """Return the value in a file; None if it cannot be read."""
+
+def _is_of(form: Any, value: Any) -> bool:
+    """Tell whether a value has a form: a type, None, one of a tuple, [of items], {of keys: of values} or {"key": of its value, …}."""
+    if isinstance(form, tuple):
+        return any(_is_of(one, value) for one in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_is_of(form[0], one) for one in value)
+    if isinstance(form, dict):
+        if not isinstance(value, dict):
+            return False
+        if str in form:
+            return all(_is_of(form[str], one) for one in value.values())
+        return all(key in value and _is_of(one, value[key]) for key, one in form.items())
+    return value is None if form is None else isinstance(value, form)
+
+
+def _read_json(path: str, form: Any) -> Any:
+    """Return the value in a file; None if it cannot be read or is not of the form."""
     try:
         with open_regular(path) as file:
-            return json.load(file)
+            value = json.load(file)
     except (OSError, ValueError, RecursionError):
         return None
+    return value if _is_of(form, value) else None
+
+
+def read_state(folder: str) -> dict[str, Any] | None:
+    """Return the state in the folder of an installation; None if there is none of this form."""
+    state: dict[str, Any] | None = _read_json(os.path.join(folder, "state.json"), _STATE)
+    if state is None or state["schema"] != SCHEMA:
+        return None
+    return state if all(one["runtime"] in state["runtimes"] for one in state["modules"].values()) else None
 
 
 def write_json(path: str, value: Any) -> None:
@@ -74,8 +123,35 @@ class _StubLoader(SourceFileLoader):
         return FileReader(SourceFileLoader(name or self.name, self._source))
 
 
+def _found(name: str, path: Sequence[str] | None, finders: Sequence[Any]) -> ModuleSpec | None:
+    """Return what the finders have of a name; None if nothing, or a mere folder, which every module of the name comes before."""
+    for finder in finders if path is not None or "." not in name else ():
+        found: ModuleSpec | None = finder.find_spec(name, path, None) if hasattr(finder, "find_spec") else None
+        if found is not None and found.origin is not None:
+            return found
+    return None
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Tell whether a path is a folder or in it."""
+    return f"{os.path.realpath(path)}{os.sep}".startswith(f"{os.path.realpath(folder)}{os.sep}")
+
+
+def _check_environment(name: str) -> None:
+    """Refuse variables that say nothing. The builder refuses them, too."""
+    for variable, allowed in _ALLOWED.items():
+        value = os.environ.get(variable)
+        if value and value not in allowed and (variable != _SWITCH or value.lower() not in allowed):
+            msg = f"{name}: {variable} is {value!r}; allowed: {', '.join(allowed)}"
+            raise ImportError(msg, name=name)
+
+
 class _CannotError(Exception):
-    """Why kernels cannot be compiled here and now; no fault of the author's."""
+    """Why kernels cannot be compiled here and now, and what to do; no fault of the author's."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(why)
+        self.fix = fix
 
 
 class Installation:
@@ -88,21 +164,31 @@ class Installation:
     """
 
     def __init__(self, package: str) -> None:
-        facts = read_json(os.path.join(package, "facts.json"))
+        path = os.path.join(package, "facts.json")
+        facts = _read_json(path, _FACTS)
+        if facts is None:
+            msg = f"{path}: is damaged, and an editable install needs it\n    -> install the project again with pip install -e"
+            raise ImportError(msg)
         self._facts: dict[str, Any] = facts
         self._project: str = facts["project"]
         self._folder: str = facts["folder"]
         self._state_read: tuple[Any, dict[str, Any]] | None = None
         self._freshness: Freshness | None = None
         self._held: dict[str, int] = {}
+        self.told: set[str] = set()
+        """Names that a warning was given of."""
 
-    def find_spec(self, name: str, spelling: str | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, finders: Sequence[Any]) -> ModuleSpec | None:
         """Return the spec of a declared module or its ops of torch, compiled anew if need be, or of a private run time.
+
+        What `sys.path` has of this name before the project is not mixed with stubs: it is left to the other finders.
 
         Parameters
         ----------
-        spelling
-            The name in the spec, if it is another.
+        path
+            The `__path__` of the parent; None for a module at the top.
+        finders
+            The finders that are asked if this one has nothing.
 
         Raises
         ------
@@ -113,12 +199,32 @@ class Installation:
         if not os.path.isdir(self._project):
             return None
         state = self._state()
-        spelling = spelling or name
+        if name not in state["runtimes"] and name not in self._declared(state):
+            return None
+        if self._is_elsewhere(path):
+            other = next(iter(path or ()), "a package without a folder")
+        else:
+            found = _found(name, path, finders)
+            if found is not None and _is_below(str(found.origin), self._folder):
+                return found  # asked by way of `sys.path_hooks`, it has been served
+            if found is None or self.module_at(str(found.origin)) == name:
+                return self._spec(name, name)
+            other = str(found.origin)
+        if name in self.known():
+            self._tell_other(name, other)
+        return None
+
+    def _spec(self, name: str, spelling: str) -> ModuleSpec | None:
+        """Return the spec of what is served under a name, with the name in the spec; None if it is not served."""
+        if not os.path.isdir(self._project):
+            return None
+        state = self._state()
         if name in state["runtimes"]:
-            folder = os.path.join(self._hold(state["runtimes"][name]), *name.split("."))
+            folder = os.path.join(self._hold(state["runtimes"][name]["generation"]), *name.split("."))
             return spec_from_file_location(spelling, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
         if name not in self._declared(state):
             return None
+        _check_environment(name)
         module = self._renewed(name)
         if module is None:
             return None
@@ -127,8 +233,21 @@ class Installation:
         loader = _StubLoader(spelling, path, module["source"]) if places else None
         return spec_from_file_location(spelling, path, loader=loader, submodule_search_locations=places)
 
+    def tell_what_jit_needs(self, name: str) -> None:
+        """Warn, once, if a declared module's FlyDSL source is about to be imported where it cannot be."""
+        missing = _are_missing(_NEEDED_BY_JIT)
+        if missing and not self.told and name in self.known():
+            self.told.add(name)
+            import warnings
+
+            text = (
+                f"{name}: FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source, and {missing}\n"
+                "    -> install what is missing, or unset FLYDSL_BUILD_EDITABLE: the compiled kernels need neither flydsl nor torch"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
+
     def find_in(self, folder: str, name: str, found: ModuleSpec | None) -> ModuleSpec | None:
-        """Return what `find_spec` does of a module that is looked for in a folder.
+        """Return the spec of what is served in the place of a module that is looked for in a folder; None if nothing is.
 
         Parameters
         ----------
@@ -142,7 +261,9 @@ class Installation:
         else:
             # What only the build folder has.
             module = self.module_at(os.path.join(folder, name.rpartition(".")[2] + ".py"))
-        return None if module is None else self.find_spec(module, name)
+        # Finders that know names only ask for the project's modules in any package that has their parent's name.
+        parent = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None)
+        return None if module is None or self._is_elsewhere(parent) else self._spec(module, name)
 
     def module_at(self, path: str) -> str | None:
         """Return the name of the project's module whose source is at a path; None if that is no place of one."""
@@ -154,6 +275,24 @@ class Installation:
             if stem.startswith(root + os.sep):
                 return stem[len(root) + 1 :].replace(os.sep, ".")
         return None
+
+    def _is_elsewhere(self, path: Sequence[str] | None) -> bool:
+        """Tell whether a package with this `__path__` has no folder of the project."""
+        roots = (self._project, *self._facts["package_roots"])
+        return path is not None and not any(_is_below(folder, root) for folder in path for root in roots)
+
+    def _tell_other(self, name: str, other: str) -> None:
+        if name in self.told:
+            return
+        self.told.add(name)
+        import warnings
+
+        text = (
+            f"{name}: the compiled kernels of the editable install of {self._project} are not imported: {other} comes before it\n"
+            "    -> take its folder from sys.path, or install its project with pip install -e; "
+            "FLYDSL_BUILD_EDITABLE=jit imports it without this warning"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
 
     def known(self) -> list[str]:
         """Return the modules that were declared when they were last compiled, or when the project was installed."""
@@ -171,11 +310,10 @@ class Installation:
             return _NO_STATE
         stamp = (status.st_ino, status.st_mtime_ns)
         if self._state_read is None or self._state_read[0] != stamp:
-            state = read_json(path)
-            whole = isinstance(state, dict) and state.get("schema") == SCHEMA
-            self._state_read = (stamp, state if whole else _NO_STATE)
-            stamps = read_json(os.path.join(self._folder, "stamps.json"))
-            self._freshness = Freshness(self._project, stamps if isinstance(stamps, dict) else {}, os.environ)
+            self._state_read = (stamp, read_state(self._folder) or _NO_STATE)
+            stamps = _read_json(os.path.join(self._folder, "stamps.json"), {str: [([int], str, None)]})
+            stamps = {name: one for name, one in (stamps or {}).items() if len(one) == 2}
+            self._freshness = Freshness(self._project, stamps, os.environ)
         return self._state_read[1]
 
     def _fresh(self) -> Freshness:
@@ -195,10 +333,11 @@ class Installation:
     def _change(self, name: str) -> str:
         """Return why a module must be compiled, in words; empty if it need not."""
         module = self._state()["modules"].get(name)
-        if module is None or not os.path.exists(os.path.join(self._hold(module["generation"]), module["file"])):
+        if module is None:
             return "it has not been compiled yet"
-        if module["dependencies"] is None:
-            return "its sources changed while it was compiled"
+        damage = self._damage(module)
+        if damage or module["dependencies"] is None:
+            return damage or "its sources changed while it was compiled"
         fresh = self._fresh()
         change = fresh.change(module["dependencies"])
         if fresh.has_news and not change:
@@ -207,6 +346,17 @@ class Installation:
             with contextlib.suppress(OSError):
                 write_json(os.path.join(self._folder, "stamps.json"), fresh.stamps)
         return change
+
+    def _damage(self, module: Mapping[str, Any]) -> str:
+        """Return which file of a module is not as it was made, in words; empty if all are."""
+        fresh = self._fresh()
+        for one in (module, self._state()["runtimes"][module["runtime"]]):
+            folder = self._hold(one["generation"])
+            for file, digest in one["files"].items():
+                path = os.path.join(folder, file)
+                if fresh["file:" + path] != digest:
+                    return f"{path} {'was changed or damaged' if os.path.exists(path) else 'is gone'}"
+        return ""
 
     def _hold(self, generation: str) -> str:
         """Keep a generation from being removed as long as this process lives; return its folder."""
@@ -227,18 +377,18 @@ class Installation:
             try:
                 self._compile(name)
             except _CannotError as error:
-                self._tell_stale(name, change, str(error))
+                self._tell_stale(name, change, str(error), "; ".join((error.fix, *_ways_to_the_source())))
         found: dict[str, Any] | None = self._state()["modules"].get(name)
         return found
 
-    def _tell_stale(self, name: str, change: str, why: str) -> None:
+    def _tell_stale(self, name: str, change: str, why: str, fix: str) -> None:
         module = self._state()["modules"].get(name)
-        if module is None or not os.path.exists(os.path.join(self._folder, module["generation"], module["file"])):
-            msg = f"{name}: {change}, and it cannot be compiled: {why}\n    -> {_REMEDY}"
+        if module is None or self._damage(module):
+            msg = f"{name}: {change}, and it cannot be compiled: {why}\n    -> {fix}"
             raise ImportError(msg, name=name)
         import warnings
 
-        text = f"{name}: the kernels are stale: {change}, and they cannot be compiled: {why}\n    -> {_REMEDY}"
+        text = f"{name}: the kernels are stale: {change}, and they cannot be compiled: {why}\n    -> {fix}"
         warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
 
     def _compile(self, name: str) -> None:
@@ -256,12 +406,12 @@ class Installation:
             if module is not None:
                 self._hold(module["generation"])
         if answer.get("cannot"):
-            raise _CannotError(answer["cannot"])
+            # A process of another version says less.
+            raise _CannotError(answer["cannot"], answer.get("fix") or _REINSTALL)
         if "fault" in answer:
-            msg = (
-                f"{name}: {change}, and compiling it failed: {answer['fault']}\n"
-                f"    -> correct it; {_SWITCH}=0 imports the kernels as they were, FLYDSL_BUILD_EDITABLE=jit the FlyDSL source"
-            )
+            old = [f"{_SWITCH}=0 imports the kernels as they were"] if module is not None and not self._damage(module) else []
+            fix = "; ".join(("correct it", *old, *_ways_to_the_source()))
+            msg = f"{name}: {change}, and compiling it failed: {answer['fault']}\n    -> {fix}"
             raise ImportError(msg, name=name)
         if module is None:
             _say(f"{name} is not declared any more: what the project itself has of this name is imported")
@@ -288,7 +438,7 @@ class Installation:
             descriptor = os.open(os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             msg = f"{self._folder} cannot be written ({error.strerror})"
-            raise _CannotError(msg) from None
+            raise _CannotError(msg, "make the folder writable") from None
         try:
             # Without locks, two processes may do the same work.
             with contextlib.suppress(OSError):
@@ -319,7 +469,33 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-_REMEDY = "pip install -e . --no-build-isolation makes them anew; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
+_REINSTALL = "pip install -e . --no-build-isolation makes them anew"
+
+
+def _places(names: Sequence[str]) -> dict[str, str]:
+    """Return the files of the modules that can be imported here."""
+    from importlib.util import find_spec
+
+    found = {}
+    for name in names:
+        # A module that is in `sys.modules` without a spec cannot be imported by another process.
+        with contextlib.suppress(ValueError):
+            spec = find_spec(name)
+            if spec is not None and spec.origin is not None:
+                found[name] = spec.origin
+    return found
+
+
+def _are_missing(names: Sequence[str]) -> str:
+    """Say which of the modules are not installed here; nothing if all are."""
+    found = _places(names)
+    missing = [name.replace("_", "-") for name in names if name not in found]
+    return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here" if missing else ""
+
+
+def _ways_to_the_source() -> list[str]:
+    """Return the advice to import the FlyDSL source, where that can be done."""
+    return [] if _are_missing(_NEEDED_BY_JIT) else ["FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"]
 
 
 def _command() -> list[str]:
@@ -330,26 +506,20 @@ def _command() -> list[str]:
     _CannotError
         There can be none here.
     """
-    from importlib.util import find_spec
-
+    obstacles = []
     if os.environ.get(_SWITCH, "").lower() in _OFF:
-        msg = f"{_SWITCH} is {os.environ[_SWITCH]}"
-        raise _CannotError(msg)
+        obstacles.append((f"{_SWITCH} is {os.environ[_SWITCH]}", f"unset {_SWITCH}"))
     if not sys.executable:
-        msg = "the interpreter of this process is not known"
-        raise _CannotError(msg)
-    places = {}
-    for name in _NEEDED:
-        # A module that is in `sys.modules` without a spec cannot be imported by another process.
-        with contextlib.suppress(ValueError):
-            spec = find_spec(name)
-            places[name] = spec.origin if spec is not None else None
-    missing = [name.replace("_", "-") for name in _NEEDED if not places.get(name)]
+        obstacles.append(("the interpreter of this process is not known", "import the module once with the python program"))
+    missing = _are_missing(_NEEDED)
     if missing:
-        msg = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here"
-        raise _CannotError(msg)
+        obstacles.append((missing, "install flydsl-build[build] in this environment"))
+    if obstacles:
+        whys, fixes = zip(*obstacles, strict=True)
+        raise _CannotError(", and ".join(whys), f"{' and '.join(fixes)}: the next import compiles them then")
+    places = _places(_NEEDED)
     # It may come from a folder that only this process has on its path.
-    root = os.path.dirname(os.path.dirname(str(places["flydsl_build"])))
+    root = os.path.dirname(os.path.dirname(places["flydsl_build"]))
     # Its own folders keep their order: `freshness` asks what names resolve to on them.
     code = (
         f"import sys; sys.path.insert(0, {root!r}); from flydsl_build.backend.editable import main; sys.path.remove({root!r}); "

@@ -11,7 +11,10 @@ from flydsl_build.bundle.placement import Placement, place_module
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Project"]
+__all__ = ["EDITABLE_FOLDER", "Project"]
+
+EDITABLE_FOLDER = "flydsl-editable"
+"""Folder of a project's build folder in which editable installs have their kernels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

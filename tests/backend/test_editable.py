@@ -106,6 +106,12 @@ def tiny(tmp_path: Path, warm_cache: Path) -> Editable:
     return install("tiny", tmp_path, cache=warm_cache)
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Editable:
+    """The tiny project, for tests after which it is as good as before."""
+    return install("tiny", tmp_path_factory.mktemp("lasting"), cache=warm_cache)
+
+
 NEGATE = "tiny_kernels.negate"
 SOURCE = "tiny_kernels/negate.py"
 
@@ -168,6 +174,28 @@ print(json.dumps(importlib.util.find_spec("tiny_kernels.negate").origin))
     assert tiny.run(script=script, FLYDSL_BUILD_EDITABLE=value) == str(tiny.project / SOURCE)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("FLYDSL_BUILD_EDITABLE", "bogus", "aot, jit"),
+        ("FLYDSL_BUILD_EDITABLE", "JIT", "aot, jit"),
+        ("FLYDSL_BUILD_EDITABLE_REBUILD", "maybe", "1, true, yes, on, 0, false, no, off"),
+        ("FLYDSL_BUILD_EDITABLE", "aot", None),
+        ("FLYDSL_BUILD_EDITABLE", "", None),
+        ("FLYDSL_BUILD_EDITABLE_REBUILD", "Yes", None),
+        ("FLYDSL_BUILD_EDITABLE_REBUILD", "", None),
+    ],
+)
+def test_the_environment_has_allowed_values(lasting: Editable, variable: str, value: str, allowed: str | None) -> None:
+    answer = lasting.run(NEGATE, **{variable: value})
+    assert answer.get("error") == (allowed and f"{NEGATE}: {variable} is {value!r}; allowed: {allowed}")
+    assert (NEGATE in answer["bundle"]) is (allowed is None)
+    # What is not compiled is not concerned.
+    assert lasting.run("tiny_kernels", **{variable: value})["origin"] == {
+        "tiny_kernels": str(lasting.project / "tiny_kernels" / "__init__.py")
+    }
+
+
 @pytest.mark.parametrize("by", ["table", "-C", "environment"])
 def test_jit_leaves_the_sources(by: str, tmp_path: Path) -> None:
     project = copy_project(PACKAGES / "tiny", tmp_path / "project")
@@ -179,7 +207,9 @@ def test_jit_leaves_the_sources(by: str, tmp_path: Path) -> None:
     assert call_hook(project, "get_requires_for_build_editable", config, env=env).value == ["setuptools>=77"]
     answer = call_hook(project, "build_editable", tmp_path, config, None, hidden=["flydsl", "jinja2"], env=env)
     lines = [line for line in answer.output.splitlines() if line.startswith("flydsl-build:")]
-    assert lines == ["flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them"]
+    assert lines == [
+        "flydsl-build: editable install: the FlyDSL sources stay in place and FlyDSL's JIT compiles them, which needs flydsl and torch"
+    ]
     assert answer.spawned == []
     assert not [name for name in members(tmp_path / answer.value) if "flydsl" in name]
     assert not (project / "build").exists()
@@ -324,7 +354,7 @@ def test_ops_of_torch(module: str, tmp_path: Path, warm_cache: Path) -> None:
     assert origin == str(installed.folder / installed.state()["modules"][module]["generation"] / file)
     assert f"\nimport {module} as _kernels\n" in Path(origin).read_text()
     assert installed.run(ops, script=ORIGIN) == [origin, []]
-    assert installed.run(ops, script=ORIGIN, FLYDSL_BUILD_EDITABLE="jit") == [None, []]
+    assert installed.run(ops, script=ORIGIN, FLYDSL_BUILD_EDITABLE="jit", PYTHONWARNINGS="ignore") == [None, []]
 
 
 def test_a_variable_that_a_kernel_asks_for(tmp_path: Path, warm_cache: Path) -> None:
@@ -340,19 +370,31 @@ def test_a_variable_that_a_kernel_asks_for(tmp_path: Path, warm_cache: Path) -> 
 
 # --- what cannot be compiled -----------------------------------------------------------------------------------------------------------
 
-REMEDY = "pip install -e . --no-build-isolation makes them anew; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
+SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
+NEXT = ": the next import compiles them then"
+PACKAGE = "install flydsl-build[build] in this environment"
+JIT = "; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
+STALE = {
+    "no flydsl": (("flydsl", "torch"), {}, "flydsl is not installed here", f"{PACKAGE}{NEXT}"),
+    "no flydsl and jinja2": (("flydsl", "jinja2", "torch"), {}, "flydsl and jinja2 are not installed here", f"{PACKAGE}{NEXT}"),
+    "no jinja2": (("jinja2",), {}, "jinja2 is not installed here", f"{PACKAGE}{NEXT}{JIT}"),
+    "switched off": ((), {SWITCH: "0"}, f"{SWITCH} is 0", f"unset {SWITCH}{NEXT}{JIT}"),
+    "switched off, no torch": (("torch",), {SWITCH: "0"}, f"{SWITCH} is 0", f"unset {SWITCH}{NEXT}"),
+    "switched off, no flydsl": (
+        ("flydsl", "torch"),
+        {SWITCH: "off"},
+        f"{SWITCH} is off, and flydsl is not installed here",
+        f"unset {SWITCH} and {PACKAGE}{NEXT}",
+    ),
+    "no linker": ((), {"FLYDSL_BUILD_LLD": "/no/such/lld"}, None, f"the next import compiles them when that is done{JIT}"),
+}
 
 
-@pytest.mark.parametrize(
-    ("hidden", "env", "why"),
-    [
-        (("flydsl",), {}, "flydsl is not installed here"),
-        (("flydsl", "jinja2"), {}, "flydsl and jinja2 are not installed here"),
-        ((), {"FLYDSL_BUILD_EDITABLE_REBUILD": "0"}, "FLYDSL_BUILD_EDITABLE_REBUILD is 0"),
-        ((), {"FLYDSL_BUILD_LLD": "/no/such/lld"}, None),
-    ],
-)
-def test_stale_kernels_are_served_with_a_warning(tiny: Editable, hidden: tuple[str, ...], env: dict[str, str], why: str | None) -> None:
+@pytest.mark.parametrize("case", STALE)
+def test_stale_kernels_are_served_with_a_warning(tiny: Editable, case: str) -> None:
+    hidden, env, why, fix = STALE[case]
+    if "torch" not in hidden:
+        pytest.importorskip("torch")
     fresh = tiny.run(NEGATE, hidden=hidden, **env)
     assert (fresh["warnings"], fresh["lines"]) == ([], [])
     tiny.edit(SOURCE, "-X[index]", "X[index] * 6.0")
@@ -361,15 +403,39 @@ def test_stale_kernels_are_served_with_a_warning(tiny: Editable, hidden: tuple[s
     (text,) = answer["warnings"]
     assert [Path(name).name for name in answer["warned in"]] == ["importing.py"]
     assert text.startswith(f"{NEGATE}: the kernels are stale: {SOURCE} changed, and they cannot be compiled: {why or ''}")
-    assert text.endswith(f"\n    -> {REMEDY}")
+    assert text.endswith(f"\n    -> {fix}")
     if why is None:
         assert "/no/such/lld" in text
     shutil.rmtree(tiny.project / "build")
     answer = tiny.run(NEGATE, hidden=hidden, **env)
     assert answer["error"].startswith(f"{NEGATE}: it has not been compiled yet, and it cannot be compiled: {why or ''}")
+    assert answer["error"].endswith(f"\n    -> {fix}")
+
+
+@pytest.mark.parametrize("hidden", [(), ("torch",), ("flydsl", "torch")])
+def test_jit_says_what_it_needs(hidden: tuple[str, ...], tiny: Editable) -> None:
+    if not hidden:
+        pytest.importorskip("torch")
+    answer = tiny.run("tiny_kernels", NEGATE, hidden=hidden, FLYDSL_BUILD_EDITABLE="jit")
+    missing = " and ".join(hidden)
+    assert answer["warnings"] == [
+        f"{NEGATE}: FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source, and {missing} {'is' if len(hidden) == 1 else 'are'} not installed "
+        "here\n    -> install what is missing, or unset FLYDSL_BUILD_EDITABLE: the compiled kernels need neither flydsl nor torch"
+        for _ in hidden[:1]
+    ]
+    assert [Path(name).name for name in answer["warned in"]] == ["importing.py" for _ in hidden[:1]]
+    assert (NEGATE in answer["origin"]) is (not hidden)
+
+
+def test_an_error_before_there_are_kernels_names_no_kernels(tiny: Editable) -> None:
+    shutil.rmtree(tiny.project / "build")
+    tiny.edit(SOURCE, "-X[index]", "-Y[index]")
+    line = tiny.run(NEGATE, hidden=("torch",))["error"].splitlines()[-1]
+    assert line == "    -> correct it"
 
 
 def test_an_error_of_the_authors_is_an_import_error(tiny: Editable) -> None:
+    pytest.importorskip("torch")
     before = tiny.run(NEGATE)
     tiny.edit(SOURCE, "-X[index]", "-Y[index]")
     answer = tiny.run(NEGATE)
@@ -381,7 +447,8 @@ def test_an_error_of_the_authors_is_an_import_error(tiny: Editable) -> None:
     )
     assert any("name 'Y' is not defined" in line for line in lines)
     assert lines[-1] == (
-        "    -> correct it; FLYDSL_BUILD_EDITABLE_REBUILD=0 imports the kernels as they were, FLYDSL_BUILD_EDITABLE=jit the FlyDSL source"
+        "    -> correct it; FLYDSL_BUILD_EDITABLE_REBUILD=0 imports the kernels as they were; "
+        "FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
     )
     assert tiny.run(NEGATE, FLYDSL_BUILD_EDITABLE_REBUILD="0")["bundle"] == before["bundle"]
     tiny.edit(SOURCE, "-Y[index]", "-X[index]")
@@ -395,6 +462,106 @@ def test_a_lost_build_folder_is_made_again(tiny: Editable) -> None:
         answer = tiny.run(NEGATE)
         assert answer["lines"] == [f"flydsl-build: {NEGATE}: it has not been compiled yet; compiling it"]
         assert answer["bundle"] == before["bundle"]
+
+
+def _wrong(path: tuple[str, ...], value: Any) -> Any:
+    def change(state: Any) -> Any:
+        inner = state
+        for key in path[:-1]:
+            inner = inner[key]
+        if value is None:
+            del inner[path[-1]]
+        else:
+            inner[path[-1]] = value
+        return state
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_wrong((key,), None) for key in ("schema", "runtime", "modules", "runtimes", "declared", "declarations")),
+        *(
+            _wrong(("modules", NEGATE, key), None)
+            for key in ("generation", "files", "file", "source", "package", "runtime", "dependencies")
+        ),
+        *(_wrong(("modules", NEGATE, key), [1]) for key in ("generation", "files", "file", "source", "package", "runtime", "dependencies")),
+        _wrong(("modules", NEGATE), 1),
+        _wrong(("modules", NEGATE, "runtime"), "no.such"),
+        _wrong(("modules", NEGATE, "dependencies"), {"file:a": 1}),
+        _wrong(("modules", NEGATE, "files"), {"a": None}),
+        _wrong(("runtimes",), {"tiny_kernels._flydsl": "g-1"}),
+        _wrong(("declared",), [1]),
+        _wrong(("declarations",), 1),
+        lambda _: [],
+        lambda _: {},
+        lambda _: None,
+    ],
+)
+def test_a_state_of_another_form_is_none(change: Any, lasting: Editable) -> None:
+    (lasting.folder / "state.json").write_text(json.dumps(change(lasting.state())))
+    answer = lasting.run(NEGATE)
+    assert answer["lines"] == [f"flydsl-build: {NEGATE}: it has not been compiled yet; compiling it"]
+    assert (list(answer["bundle"]), answer["warnings"]) == ([NEGATE], [])
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"declared:": 1}', '{"declared:": []}', '{"declared:": [[1], "a", 3]}', '{"declared:": [{}, 1]}']
+)
+def test_stamps_of_another_form_are_none(text: str, lasting: Editable) -> None:
+    (lasting.folder / "stamps.json").write_text(text)
+    answer = lasting.run(NEGATE)
+    assert (list(answer["bundle"]), answer["lines"], answer["warnings"]) == ([NEGATE], [], [])
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"project": 1}'])
+def test_damaged_facts_ask_for_a_new_installation(text: str, lasting: Editable) -> None:
+    path = lasting.site / "_editable_flydsl_tiny_kernels" / "facts.json"
+    data = path.read_bytes()
+    path.write_text(text)
+    answer = lasting.run(NEGATE)
+    path.write_bytes(data)
+    assert answer["error"] == f"{path}: is damaged, and an editable install needs it\n    -> install the project again with pip install -e"
+
+
+DAMAGED = {
+    "tiny_kernels/negate.py": "stub",
+    "tiny_kernels/_flydsl/negate.json": "manifest",
+    "tiny_kernels/_flydsl/negate.hipfb": "bundle",
+    "tiny_kernels/_flydsl/negate.launchers.elf": "launchers",
+    "tiny_kernels/_flydsl/__init__.py": "anchor",
+    "tiny_kernels/_flydsl/runtime/launcher.py": "run time",
+    "tiny_kernels/_flydsl/runtime/_native.abi3.so": "native run time",
+}
+
+
+@pytest.mark.parametrize("file", DAMAGED)
+def test_damaged_files_are_made_again(file: str, lasting: Editable) -> None:
+    before = lasting.run(NEGATE)
+    for damage in (b"", None, b"half", b"changed"):
+        path = lasting.folder / lasting.state()["modules"][NEGATE]["generation"] / file
+        data = path.read_bytes()
+        path.unlink()
+        if damage is not None:
+            path.write_bytes({b"half": data[: len(data) // 2], b"changed": data[:-1] + bytes([data[-1] ^ 1])}.get(damage, damage) or b" ")
+        what = "is gone" if damage is None else "was changed or damaged"
+        # Without a compiler, damaged kernels are not served.
+        answer = lasting.run(NEGATE, FLYDSL_BUILD_EDITABLE_REBUILD="0")
+        assert answer["error"].startswith(f"{NEGATE}: {path} {what}, and it cannot be compiled: FLYDSL_BUILD_EDITABLE_REBUILD is 0\n")
+        answer = lasting.run(NEGATE)
+        assert answer["lines"] == [f"flydsl-build: {NEGATE}: {path} {what}; compiling it"]
+        assert answer["bundle"] == before["bundle"]
+    again = lasting.run(NEGATE)
+    assert (again["lines"], again["spawned"]) == ([], 0)
+
+
+def test_a_damaged_module_of_ops_is_made_again(tmp_path: Path, warm_cache: Path) -> None:
+    installed = install(_with_ops(tmp_path)[0], tmp_path, cache=warm_cache)
+    path = installed.folder / installed.state()["modules"][OPS]["generation"] / "tiny_kernels" / "negate_torch.py"
+    path.write_text("")
+    _, lines = installed.run(OPS, script=ORIGINS)
+    assert lines == [f"flydsl-build: {OPS}: {path} was changed or damaged; compiling it"]
 
 
 def test_a_project_that_is_gone_is_not_there(tiny: Editable) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from building import PACKAGES, build_environment, copy_project
+from test_editable import IMPORT as EDITABLE_IMPORT
 from test_editable import LAUNCHERS, NEGATE, SOURCE, Editable, install
 
 if TYPE_CHECKING:
@@ -208,6 +209,65 @@ def test_a_source_that_is_the_last_import_is_told_at_the_end(tiny: Editable) -> 
 def test_whoever_asks_for_the_source_gets_it(tiny: Editable) -> None:
     answer = imported(tiny, ASKING, NEGATE, FLYDSL_BUILD_EDITABLE="jit")
     assert (answer["files"], answer["warnings"]) == ([str(tiny.project / SOURCE)], [])
+
+
+# --- other packages of the same name -----------------------------------------------------------------------------------------------------
+
+
+def not_imported(installed: Editable, name: str, other: Path) -> str:
+    return (
+        f"{name}: the compiled kernels of the editable install of {installed.project} are not imported: {other} comes before it\n"
+        "    -> take its folder from sys.path, or install its project with pip install -e; "
+        "FLYDSL_BUILD_EDITABLE=jit imports it without this warning"
+    )
+
+
+@pytest.mark.parametrize("tool", ["", "asking"])
+def test_a_copy_that_comes_before_the_project_is_not_mixed_with_stubs(tool: str, tiny: Editable, tmp_path: Path) -> None:
+    copy = copy_project(PACKAGES / "tiny", tmp_path / "copy")
+    (copy / SOURCE).write_text("")
+    (copy / "tiny_kernels" / "_flydsl").mkdir()
+    (copy / "tiny_kernels" / "_flydsl" / "__init__.py").write_text("")
+    answer = imported(tiny, HOOKS.get(tool, ""), "tiny_kernels", NEGATE, "tiny_kernels._flydsl", path=(str(copy),))
+    files = ["__init__.py", "negate.py", "_flydsl/__init__.py"]
+    assert (answer["files"], answer["stubs"]) == ([str(copy / "tiny_kernels" / name) for name in files], [False] * 3)
+    # A finder that stands before ours has found it without asking.
+    assert answer["warnings"] == ([] if tool else [not_imported(tiny, NEGATE, copy / "tiny_kernels")])
+    answer = imported(tiny, "", NEGATE, path=(str(copy),), FLYDSL_BUILD_EDITABLE="jit")
+    assert not [text for text in answer["warnings"] if "comes before" in text]
+
+
+def test_an_unrelated_package_has_no_modules_of_the_project(tiny: Editable, tmp_path: Path) -> None:
+    other = tmp_path / "tiny_kernels"
+    other.mkdir()
+    (other / "__init__.py").write_text("")
+    answer = tiny.run("tiny_kernels", NEGATE, script=f"sys.path.insert(0, {str(tmp_path)!r})\n{EDITABLE_IMPORT}")
+    # setuptools' finder asks for the name only: nothing of ours makes that look right.
+    assert answer["origin"] == {"tiny_kernels": str(other / "__init__.py"), NEGATE: str(tiny.project / SOURCE)}
+    assert answer["bundle"] == {}
+    assert answer["warnings"] == [not_imported(tiny, NEGATE, other)]
+
+
+def test_a_link_to_the_project_is_the_project(tiny: Editable, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tiny.project)
+    answer = imported(tiny, "", NEGATE, path=(str(tmp_path / "link"),))
+    assert (answer["stubs"], answer["warnings"]) == ([True], [])
+
+
+def test_names_at_the_top_that_come_before_the_project(tmp_path: Path, warm_cache: Path) -> None:
+    installed = install("layouts", tmp_path, cache=warm_cache)
+    before = tmp_path / "before"
+    (before / "outer").mkdir(parents=True)
+    (before / "space").mkdir()
+    (before / "top_kernels.py").write_text("")
+    (before / "space" / "shared.py").write_text("")
+    # Python itself prefers a package to a mere folder of its name, and a namespace has modules of several folders.
+    names = ["top_kernels", "outer", "outer.inner.deep", "space.shared", "space.regular.own"]
+    answer = imported(installed, "", *names, path=(str(before),))
+    assert answer["stubs"] == [False, True, True, False, True]
+    taken = {"top_kernels": before / "top_kernels.py", "space.shared": before / "space" / "shared.py"}
+    assert [answer["files"][names.index(name)] for name in taken] == list(map(str, taken.values()))
+    assert answer["warnings"] == [not_imported(installed, name, path) for name, path in taken.items()]
 
 
 # --- the standard library's own -----------------------------------------------------------------------------------------------------------

@@ -127,6 +127,18 @@ def test_a_folder_with_two_projects(call: Any, second: Built, tiny: Built, tmp_p
     assert (answer.out, answer.err) == (f"{site}: 2 modules, 2 specializations, 3 code objects: no fault found\n", "")
 
 
+def test_kernels_of_editable_installs_are_left_alone(call: Any, second: Built, tmp_path: Path) -> None:
+    generation = tmp_path / "build" / "flydsl-editable" / "01234567" / "g-1"
+    left = unpack(generation, second.wheel)
+    (left / BUNDLE).unlink()
+    assert call("verify", tmp_path).err.splitlines()[0] == f"flydsl-build: {tmp_path}: has no kernels built by flydsl-build"
+    unpack(tmp_path / "site", second.wheel)
+    answer = call("verify", tmp_path)
+    assert (answer.status, answer.err) == (0, "")
+    # Asked for by name, they are looked at.
+    assert call("verify", left).err.startswith(f"flydsl-build: {BUNDLE}: is named in the manifest and does not exist\n")
+
+
 def test_no_wheel(call: Any, tmp_path: Path) -> None:
     answer = call("verify", tmp_path)
     assert (answer.status, answer.err.splitlines()[0]) == (1, f"flydsl-build: {tmp_path}: has no kernels built by flydsl-build")

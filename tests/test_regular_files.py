@@ -17,7 +17,7 @@ from flydsl_build.command_line.contents import Contents, open_contents
 from flydsl_build.command_line.source_search import search_sources
 from flydsl_build.config import read_settings
 from flydsl_build.editable.freshness import declared_modules
-from flydsl_build.editable.installation import read_json
+from flydsl_build.editable.installation import read_state
 from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.errors import BuildError, ConfigError
 from flydsl_build.regular_files import read_regular
@@ -97,7 +97,8 @@ def test_linkers(special: Path) -> None:
 
 def test_dependencies(special: Path) -> None:
     assert digest_of_file(special) is None
-    assert read_json(str(special)) is None
+    special.rename(special.with_name("state.json"))
+    assert read_state(str(special.parent)) is None
 
 
 def test_caches(special: Path) -> None:

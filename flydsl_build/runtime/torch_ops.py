@@ -8,6 +8,7 @@ torch is not imported here: the generated module hands it over. Ops are defined 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from enum import Enum
 
@@ -57,8 +58,7 @@ class Ops:
         self.wrote = torch.autograd.graph.increment_version
         # Without the exchange table (torch before 2.10), torch exports no tensor that requires a gradient.
         self._detaches = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-        # With a tag that fixes strides, or none, inductor copies an argument and computes what it was made of again, after the op has
-        # written. So inductor may choose strides; the launch checks them.
+        # Inductor may choose strides: it would copy arguments for a tag that fixes them. The launch checks them.
         self._tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
         self._replaced: list[tuple[dict[str, Any], dict[str, Any]]] = []
         # By the identity of what the stub's factory returned, which returns the same for the same parameters.
@@ -99,6 +99,7 @@ class Ops:
             newest["kernel"](*arguments)
 
         def latest_fake(*arguments: Any) -> None:
+            self._order(op)
             newest["fake"](*arguments)
 
         if name not in self._defined:
@@ -123,9 +124,30 @@ class Ops:
         self._replaced.append((current, newest))
         return op
 
+    @staticmethod
+    def _order(op: Any) -> None:
+        """Have inductor compute what was made of a tensor's values before the op writes them.
+
+        Inductor puts off what is cheap. It computes that when an op writes what it reads, but queues it behind the op. Only inductor's
+        own registry of how ops are lowered helps; inductor is not imported for it. It calls the fake before it lowers the op.
+        """
+        lowering = sys.modules.get("torch._inductor.lowering")
+        if lowering is None or op in lowering.lowerings:
+            return
+        launch, virtualized, written = lowering.fallback_handler(op), lowering.V, _written(op)
+
+        def lower(*arguments: Any) -> Any:
+            for tensor, is_written in zip(arguments, written, strict=False):  # torch leaves out what is a default
+                if is_written and tensor is not None:
+                    tensor.realize()
+                    virtualized.graph.mark_buffer_mutated(tensor.get_name())
+            return launch(*arguments)
+
+        lowering.register_lowering(op, type_promotion_kind=None)(lower)
+
     def _resolving(self, op: Any) -> Callable[..., None]:
         """Return what calls the op without these bits of tensors; torch itself does so only for ops that return what they write."""
-        written = [argument.alias_info is not None and argument.alias_info.is_write for argument in op._schema.arguments]  # noqa: SLF001
+        written = _written(op)
 
         def resolve(*arguments: Any) -> None:
             plain = [one.resolve_conj().resolve_neg() if isinstance(one, self._torch.Tensor) else one for one in arguments]
@@ -281,3 +303,8 @@ class Ops:
                 continue
             shape = ", ".join(map(str, tensor.shape))
             yield f"argument {name} must be {spell_argument(argument)}, got {dtype}[{shape}]: {what}"
+
+
+def _written(op: Any) -> list[bool]:
+    """Return for each argument of an op whether the op writes it."""
+    return [argument.alias_info is not None and argument.alias_info.is_write for argument in op._schema.arguments]  # noqa: SLF001

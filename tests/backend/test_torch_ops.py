@@ -501,23 +501,13 @@ def columns(x):
     add(d, d, x)
     return x + d
 
-def negated(x):
-    d = x + 1
-    add(torch._neg_view(d), d, x)
-    return x + d
-
-def written_negated(x):
-    d = x + 1
-    add(d, d, torch._neg_view(x))
-    return x + d
-
 def refused(function):
     try:
         return values(function, "inductor")
     except ValueError as error:
         return str(error)
 
-functions = (given, rows, made, new, twice, in_place, negated, written_negated)
+functions = (given, rows, made, new, twice, in_place)
 print(json.dumps({
     "values": {
         function.__name__: [values(function, None), *(values(function, backend, dynamic) for backend in backends for dynamic in (None, True))]
@@ -526,6 +516,48 @@ print(json.dumps({
     "columns": [values(columns, None), values(columns, "aot_eager"), refused(columns)],
     "tags": sorted(str(tag) for tag in overload(torch.ops.op_kernels_forms.add).tags),
 }))
+"""
+
+PUT_OFF = """
+def made(x):
+    y = x.cumsum(0)
+    d = y + 1
+    add(d * 2, d * 3, y)
+    return y + d
+
+def rows(x):
+    d = x[:2] + 1
+    add(d * 2, d * 3, x[1:3])
+    return x[1:3] + d
+
+def chain(x):
+    d = x + 1
+    add(d * 2, d * 3, x)
+    e = x * 2
+    add(e + d, e * 3, x)
+    x.add_(d)
+    f = x - 1
+    add(f + e, f * d, x)
+    return x + d + e + f
+
+def total(x):
+    d = x + 1
+    total = d.sum()
+    add(d * total, d - 1, x)
+    return x + d * total
+
+def negated(x):
+    d = x + 1
+    add(torch._neg_view(d), torch.complex(x, x).conj().imag, x)
+    return x + d
+
+def written_negated(x):
+    d = x + 1
+    add(d, d, torch._neg_view(x))
+    return x + d
+
+functions = (made, rows, chain, total, negated, written_negated)
+print(json.dumps({function.__name__: [values(function, backend) for backend in (None, *backends)] for function in functions}))
 """
 
 STALE = """
@@ -746,12 +778,23 @@ def test_values_of_compiled_code(sites: dict[str, Path], hip_library: Path, tmp_
         TORCHINDUCTOR_CACHE_DIR=str(tmp_path),
     )
     expected = {"given": [6.0], "rows": [3.0, 6.0], "made": [6.0], "new": [6.0], "twice": [16.0], "in_place": [8.0]}
-    expected |= {"negated": [2.0], "written_negated": [-2.0]}
     assert answer["values"] == {name: [values] * 5 for name, values in expected.items()}
     # Inductor chooses the strides of what compiled code makes; here it takes `contiguous` for done.
     refused = "add(): argument A must be f32[M, N : ?, 1], got f32[4, 4 : 1, 4]: stride 1 is 4, not 1"
     assert answer["columns"] == [[6.0], [6.0], refused]
     assert answer["tags"] == ["Tag.flexible_layout", "Tag.pt2_compliant_tag"]
+
+
+def test_compiled_code_that_inductor_puts_off(sites: dict[str, Path], hip_library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = WORKING + PUT_OFF
+    answer = run_script(
+        script, site=sites["corrected"], hip=hip_library, targets=DEVICE, argument=str(hip_library), TORCHINDUCTOR_CACHE_DIR=str(tmp_path)
+    )
+    expected = {"made": [12.0, 18.0, 24.0, 30.0], "rows": [12.0]}
+    # d is 2, x 10, e 20, x 82 and 84, f 83, x 269; and d 2, the total 32, x 65.
+    expected |= {"chain": [374.0], "total": [129.0], "negated": [-1.0], "written_negated": [-2.0]}
+    assert answer == {name: [values] * 3 for name, values in expected.items()}
 
 
 def test_caches_of_another_declaration(sites: dict[str, Path], hip_library: Path, tmp_path: Path) -> None:

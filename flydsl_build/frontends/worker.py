@@ -97,7 +97,7 @@ def main() -> int:
     try:
         install_torch_stand_in()
         from flydsl_build.frontends.flydsl import adapter
-        from flydsl_build.frontends.flydsl.module_compiler import compile_module
+        from flydsl_build.frontends.flydsl.compiler import compile_module
 
         adapter.register_packaging_backend()
     except Exception:  # noqa: BLE001 - told to the parent process, which shows it

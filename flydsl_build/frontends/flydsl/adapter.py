@@ -56,6 +56,7 @@ __all__ = [
     "is_launcher",
     "is_struct",
     "llvm_options",
+    "llvm_version",
     "lower",
     "make_argument",
     "mlir_context",
@@ -134,6 +135,14 @@ def is_tested_version() -> bool:
     """Tell whether this FlyDSL release is one the adapter was checked with."""
     version: str = flydsl.__version__
     return version.startswith(tuple(one + "." for one in TESTED_VERSIONS))
+
+
+def llvm_version() -> str:
+    """Return the version of the LLVM that FlyDSL has inside."""
+    folder = Path(flydsl.__file__).parent / "_mlir" / "_mlir_libs"
+    for path in sorted(folder.glob("libFlyPythonCAPI.so.*")):
+        return path.name.removeprefix("libFlyPythonCAPI.so.")
+    return "unknown"
 
 
 # --- the back end ------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
 from flydsl_build.errors import UNWRITABLE, BuildError, Fault
 from flydsl_build.jobs.author_code import relative_to_roots, text_of
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.toolchain.discovery import linker_is_present
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = [
     "build_sdist",
     "build_split_wheels",
     "build_wheel",
+    "compiler_requirements",
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
@@ -43,9 +45,6 @@ __all__ = [
 
 SETUPTOOLS = "setuptools>=77"
 JINJA = "jinja2>=3.1"
-FLYDSL = "flydsl>=0.5,<0.6"
-# flydsl imports it without declaring it.
-NUMPY = "numpy"
 PLATFORMDIRS = "platformdirs>=3"
 ZIGLANG = "ziglang>=0.13"
 DISTRIBUTED = "distributed>=2024.2"
@@ -171,9 +170,14 @@ def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str
     return [*own, *base]
 
 
+def compiler_requirements() -> list[str]:
+    """Return what front ends need installed."""
+    return [one for frontend in frontends() for one in frontend.requirements]
+
+
 def _needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
-    needed = [JINJA, FLYDSL, NUMPY, PLATFORMDIRS]
+    needed = [JINJA, *compiler_requirements(), PLATFORMDIRS]
     if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
         needed.append(ZIGLANG)
     return [*needed, *_needs_of_settings(settings)]
@@ -194,7 +198,7 @@ def _needs_of_settings(settings: Settings) -> list[str]:
 def installed_needs_of(settings: Settings) -> list[str]:
     """Return what has to be installed to compile kernels. A linker need not come from a package, and a cache may be left out."""
     base = [SETUPTOOLS] if settings.has_setuptools_base else []
-    return [*base, JINJA, FLYDSL, NUMPY, *_needs_of_settings(settings)]
+    return [*base, JINJA, *compiler_requirements(), *_needs_of_settings(settings)]
 
 
 def _require_machine(settings: Settings) -> None:

@@ -2,7 +2,7 @@
 """Results of jobs, kept between builds.
 
 A result is found in two steps, as in ccache's direct mode (https://ccache.dev/manual/latest.html#_the_direct_mode). What is known before
-anything is compiled (the job, FlyDSL, this program, the linker, the device libraries) makes the key of a request. A request has
+anything is compiled (the job, the compiler, this program, the linker, the device libraries) makes the key of a request. A request has
 a list of earlier results, each with the dependencies that its compile process reported: the first whose dependencies are all what
 they were is the answer. So nothing of the author's is imported to find out that nothing changed.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import sys
@@ -19,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
-from flydsl_build.cache.dependencies import Fingerprints, digest_of_file, digest_of_record
+from flydsl_build.cache.dependencies import Fingerprints, digest_of_file
 from flydsl_build.cache.folder import CacheFolder, Lock, default_folder
 from flydsl_build.cache.remote import RemoteCache, require_fsspec
 from flydsl_build.codec import encode
 from flydsl_build.jobs.environment import worker_environment
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.jobs.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flydsl_build.config.settings import Settings
     from flydsl_build.jobs.job import Job, Linker, Toolkit
 
-__all__ = ["BuildCache", "flydsl_digest", "open_cache", "own_digest", "python_digest", "toolchain_digest"]
+__all__ = ["BuildCache", "open_cache", "own_digest", "python_digest", "toolchain_digest"]
 
 # Results of one request: branches of a project that are built by turns.
 _RESULTS = 16
@@ -285,7 +285,8 @@ def toolchain_digest(toolkit: Toolkit, linker: Linker, *, project: Path, package
 def python_digest(*, project: Path, package_roots: Sequence[str]) -> str:
     """Return a digest over what a process has that imports the author's modules, besides these."""
     roots = [os.path.relpath(os.path.realpath(root), os.path.realpath(project)) for root in package_roots]
-    return _digest(__version__, own_digest(), flydsl_digest(), sys.implementation.cache_tag, roots)
+    compilers = [[one.name, one.digest()] for one in frontends()]
+    return _digest(__version__, own_digest(), compilers, sys.implementation.cache_tag, roots)
 
 
 @functools.cache
@@ -298,32 +299,3 @@ def own_digest() -> str:
 
 def _folder_digest(folder: Path) -> str:
     return _digest([[path.name, digest_of_file(path)] for path in sorted(folder.glob("*"))])
-
-
-@functools.cache
-def flydsl_digest() -> str:
-    """Return a digest of the FlyDSL that compile processes will import, without importing it.
-
-    An installed one is described by its RECORD. A source tree, which has none that holds, is by sizes and times.
-    """
-    from importlib import metadata
-
-    spec = importlib.util.find_spec("flydsl")
-    origin = spec.origin if spec is not None and spec.origin else ""
-    try:
-        found = metadata.distribution("flydsl")
-    except metadata.PackageNotFoundError:
-        found = None
-    if found is not None and origin and os.path.realpath(str(found.locate_file("flydsl/__init__.py"))) == os.path.realpath(origin):
-        record = found.read_text("RECORD")
-        if record and "flydsl/__init__.py," in record:
-            return _digest(found.version, digest_of_record(record))
-    if not origin:
-        return ""
-    folder = Path(origin).parent
-    states = []
-    for path in sorted(folder.rglob("*")):
-        if path.suffix != ".pyc" and path.is_file():
-            status = path.stat()
-            states.append([str(path.relative_to(folder)), status.st_size, status.st_mtime_ns])
-    return _digest(states)

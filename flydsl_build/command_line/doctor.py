@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.command_line.arguments import add_project, project_document, project_folder, table_in
 from flydsl_build.errors import BuildError, ConfigError
+from flydsl_build.jobs.frontend import frontends
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +36,6 @@ _NOTE = {
 _OK, _NOTED, _MISSING = "ok", "--", "!!"
 
 _OPEN_HIP = "from flydsl_build.runtime.driver import open_driver; open_driver()"
-_IMPORT_FLYDSL = "import flydsl._mlir.ir"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,8 +89,9 @@ def _checks(project: Path) -> Iterator[_Check]:
         yield _needed(requirement)
     if settings is not None and not settings.has_setuptools_base:
         yield _base(settings)
-    if importlib.util.find_spec("flydsl") is not None:
-        yield _process("flydsl imports", _IMPORT_FLYDSL, needed=True)
+    for frontend in frontends():
+        if all(map(importlib.util.find_spec, frontend.packages)):
+            yield _process(f"{frontend.name} imports", frontend.import_check, needed=True)
     yield from _toolchain(settings)
     yield _temporary_folder()
     yield _disassembler()
@@ -128,10 +129,10 @@ def _version(name: str) -> str | None:
 
 
 def _requirements(settings: Settings | None) -> list[str]:
-    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, SETUPTOOLS, installed_needs_of
+    from flydsl_build.backend.hooks import JINJA, SETUPTOOLS, compiler_requirements, installed_needs_of
 
     # A build can do without others: there is a note on each, and on the linker a line of its own.
-    return [SETUPTOOLS, JINJA, FLYDSL, NUMPY] if settings is None else installed_needs_of(settings)
+    return [SETUPTOOLS, JINJA, *compiler_requirements()] if settings is None else installed_needs_of(settings)
 
 
 def _needed(requirement: str) -> _Check:

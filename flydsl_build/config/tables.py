@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..codec import EnumMember, PlainValue
 from .keys import BOOLEAN, INTEGER, NUMBER, PLAIN, STRING, STRING_OR_STRINGS, STRINGS, TomlType, nested, toml_key
@@ -221,6 +221,9 @@ class ParameterSet:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelTable:
     """One declared launcher, or factory of launchers: a `kernels."module:attribute"` table."""
+
+    frontend: ClassVar[str] = "flydsl"
+    """The front end that owns these tables."""
 
     key: str
     """The key of the table, `module:attribute`."""

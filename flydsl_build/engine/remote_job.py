@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
-from flydsl_build.cache.build_cache import flydsl_digest, own_digest
+from flydsl_build.cache.build_cache import own_digest
 from flydsl_build.codec import decode
 from flydsl_build.engine.job_inputs import BITCODE, PROJECT, unpack_inputs
 from flydsl_build.engine.local import run_alone
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.jobs.job import Job, Linker, WorkerSettings
 from flydsl_build.jobs.results import files_of, pack_files
 from flydsl_build.toolchain.discovery import find_linker, make_toolkit, safe_temporary_folder
@@ -36,15 +37,9 @@ _WATCH = 0.5
 
 def versions(linker: Linker) -> dict[str, list[str]]:
     """Return what a result depends on besides the job and its inputs: for each thing its name for people, and what is compared."""
-    from importlib import metadata
-
-    try:
-        flydsl = metadata.version("flydsl")
-    except metadata.PackageNotFoundError:
-        flydsl = "none"
     return {
         "flydsl-build": [__version__, own_digest()],
-        "FlyDSL": [flydsl, flydsl_digest()],
+        **{one.title: [one.version(), one.digest()] for one in frontends()},
         "Python": ["{}.{}.{}".format(*sys.version_info), str(sys.implementation.cache_tag)],
         "linker": [linker.version, linker.identity],
     }

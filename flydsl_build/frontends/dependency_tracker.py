@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.jobs.environment import is_scrubbed
+from flydsl_build.jobs.frontend import frontends
 
 if TYPE_CHECKING:
     import types
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 _SITE_FOLDERS = ("site-packages", "dist-packages")
-# The compiler and this program are part of every request.
-_KNOWN_BY_REQUEST = ("flydsl", "flydsl_build")
+# The compilers and this program are part of every request.
+_COMPILERS = tuple(package for frontend in frontends() for package in frontend.packages)
+_KNOWN_BY_REQUEST = (*_COMPILERS, "flydsl_build")
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 # Files whose frames stand between the reader of a variable and `os.environ`.
 _ENVIRON_FRAMES = ("<frozen os>", "<frozen _collections_abc>", os.__file__, sys.modules["_collections_abc"].__file__, __file__)
@@ -149,8 +151,9 @@ class Recorder:
         if frame is None:
             return
         module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] == "flydsl":
-            self._of("flydsl").variables.add(name)
+        top = module.partition(".")[0]
+        if top in _COMPILERS:
+            self._of(top).variables.add(name)
         elif self._is_own(frame):
             self._of(module).variables.add(name)
 
@@ -252,7 +255,7 @@ class Recorder:
         names: dict[str, None] = {}
         for one in reached.values():
             names.update(dict.fromkeys(one))
-        for owner in (*reached, "flydsl"):
+        for owner in (*reached, *_COMPILERS):
             activity = self._activity.get(owner)
             if activity is None:
                 continue

@@ -57,8 +57,8 @@ def test_members_of_enums(manifest: Manifest) -> None:
     kind = EnumClass(bases=("Flag",), doc=None, members=members)
     given = {"N": EnumMember(enum="m:Access", name="READ|WRITE"), "exact": (EnumMember(enum="m:Access", name="READ", is_exact=True),)}
     made = dataclasses.replace(changed(manifest, one={"params": given}), enums={"m:Access": kind})
-    text = made.to_json()
-    assert Manifest.from_json(text, where="enums.json") == made
+    text = made.to_text()
+    assert Manifest.from_text(text, where="enums.json") == made
     assert '"$enum": "m:Access.READ|WRITE"' in text
     assert '"$member": "m:Access.READ"' in text
     other = dataclasses.replace(kind, members=(*members[:2], EnumEntry(name="PUT", alias="SET")))

@@ -24,8 +24,7 @@ OCML = Bitcode(file="ocml.bc", sha256="b" * 64, size=5, code_object_version=None
 @pytest.fixture
 def made(manifest: Manifest) -> Manifest:
     """A manifest with bitcode of an extern and a device library."""
-    versions = replace(manifest.provenance, flydsl="0.5.0", llvm="24.0git", linker="LLD 22.1.0", flydsl_build="0.1.0")
-    return replace(manifest, provenance=replace(versions, bitcode=(MORI,), device_libraries=(OCML,)))
+    return replace(manifest, provenance=replace(manifest.provenance, bitcode=(MORI,), device_libraries=(OCML,)))
 
 
 def document(*manifests: Manifest, **changes: Any) -> Any:

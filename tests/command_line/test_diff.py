@@ -18,7 +18,7 @@ PLACE = {"module": "space.halve", "specialization": "halve", "target": "gfx942",
 def heavier(value: Any) -> None:
     kernel = value["units"][0]["code_objects"]["gfx942"]["kernels"][0]
     kernel.update(vgpr=200, vgpr_spills=3, lds=32768)
-    value["provenance"]["linker"] = "LLD 99.0"
+    next(one for one in value["provenance"]["tools"] if one["name"] == "lld")["version"] = "99.0"
 
 
 def renamed(value: Any) -> None:
@@ -62,14 +62,14 @@ def test_changed(call: Any, second: Built, tmp_path: Path) -> None:
             "occupancy": {"a": 8, "b": 2},
         },
     }
-    assert list(value["made_with"]) == ["linker"]
-    assert value["made_with"]["linker"]["b"] == "LLD 99.0"
+    assert list(value["made_with"]) == ["lld"]
+    assert value["made_with"]["lld"]["b"] == "99.0"
     assert (value["added"], value["removed"]) == ([], [])
     text = call("diff", second.wheel, other).out
     assert "changed   space.halve:halve, gfx942, kernel halve_kernel_0\n" in text
     assert "    LDS bytes          0 -> 32768 (+32768)\n" in text
     assert "    occupancy          8 -> 2 (-6, -75.0 %)\n" in text
-    assert "-> LLD 99.0\n" in text
+    assert f"made with lld {value['made_with']['lld']['a']} -> 99.0\n" in text
 
 
 def test_added_and_removed(call: Any, second: Built, tiny: Built, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from flydsl_build.jobs.job import Job, Linker, Toolkit
 if TYPE_CHECKING:
     from pathlib import Path
 
-ONE = Specialization(name="f", module="pkg.mod", attribute="f", where="here", targets=("gfx942",), params=(("N", 1),))
+ONE = Specialization(name="f", frontend="flydsl", module="pkg.mod", attribute="f", where="here", targets=("gfx942",), params=(("N", 1),))
 RULE = ExternTable(symbol="s_*", where="there", bitcode=("lib/{arch}.bc",))
 RESULT: dict[str, Any] = {
     "module": "pkg.mod",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("fsspec")
 
-ONE = Specialization(name="f", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
+ONE = Specialization(name="f", frontend="flydsl", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
 RESULT: dict[str, Any] = {
     "seconds": 2.0,
     "code_objects": [{"file": "main.hsaco", "init": []}],

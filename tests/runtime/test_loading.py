@@ -560,7 +560,7 @@ def test_what_is_no_file(fresh: Any, runtime: Any, file: str, kind: str) -> None
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda m: m.update(schema=2), "its schema is 2, this run time reads 1"),
+        (lambda m: m.update(schema=3), "its schema is 3, this run time reads 2"),
         (lambda m: m["launchers"][0].update(name="two"), "it has no launcher one"),
         (lambda m: m["launchers"][0]["specializations"][0].pop("slots"), "launchers[0].specializations[0] has no slots"),
         (lambda m: m["launchers"][0]["specializations"][0]["slots"][0].pop("size"), "launcher one: KeyError: 'size'"),

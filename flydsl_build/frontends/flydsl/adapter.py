@@ -39,6 +39,7 @@ from flydsl_build.declare.dtypes import DTYPES
 from flydsl_build.errors import did_you_mean
 from flydsl_build.frontends.flydsl.externs import ExternCall
 from flydsl_build.jobs.author_code import collapsed, relative_to_roots
+from flydsl_build.jobs.job import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +68,7 @@ __all__ = [
     "struct_class",
     "struct_constants",
     "struct_fields",
+    "tools",
     "type_name",
     "type_of_annotation",
     "type_of_name",
@@ -143,6 +145,13 @@ def llvm_version() -> str:
     for path in sorted(folder.glob("libFlyPythonCAPI.so.*")):
         return path.name.removeprefix("libFlyPythonCAPI.so.")
     return "unknown"
+
+
+def tools() -> tuple[Tool, ...]:
+    """Return FlyDSL, and the LLVM inside."""
+    return Tool(name="flydsl", version=flydsl.__version__, distribution="flydsl"), Tool(
+        name="LLVM", version=llvm_version(), distribution="flydsl"
+    )
 
 
 # --- the back end ------------------------------------------------------------------------------------------------------

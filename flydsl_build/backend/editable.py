@@ -23,6 +23,7 @@ from flydsl_build.config.settings import read_settings
 from flydsl_build.editable.freshness import Freshness, with_ops
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
 from flydsl_build.errors import BuildError, Fault, ToolchainError
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
 from flydsl_build.package.project import Project
@@ -65,6 +66,8 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "package_roots": list(layout.package_roots),
         "top_levels": sorted(layout.top_levels),
         "config": config,
+        # What a process that compiles imports.
+        "needs": ["flydsl_build", *(package for frontend in frontends() for package in frontend.packages), "jinja2"],
         "folder": str(Path(project, "build", "flydsl-editable", hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):

@@ -31,8 +31,6 @@ __all__ = ["SCHEMA", "Installation", "level_of_importer", "read_json", "write_js
 SCHEMA = 1
 """Number of the form of these files; raised when they change."""
 
-# What a process that compiles imports.
-_NEEDED = ("flydsl_build", "flydsl", "jinja2")
 _SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
 _OFF = ("0", "false", "no", "off")
 _NO_STATE: dict[str, Any] = {"modules": {}, "runtimes": {}, "declared": [], "declarations": None}
@@ -242,7 +240,7 @@ class Installation:
 
     def _compile(self, name: str) -> None:
         """Compile a module in a process of its own, unless another process has just done that."""
-        command = _command()
+        command = _command(self._facts["needs"])
         with self._lock() as lock:
             self._state_read = None
             change = self._change(name)
@@ -321,8 +319,13 @@ def _say(text: str) -> None:
 _REMEDY = "pip install -e . --no-build-isolation makes them anew; FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"
 
 
-def _command() -> list[str]:
+def _command(needed: list[str]) -> list[str]:
     """Return the command of the process that compiles.
+
+    Parameters
+    ----------
+    needed
+        What that process imports.
 
     Raises
     ------
@@ -338,12 +341,12 @@ def _command() -> list[str]:
         msg = "the interpreter of this process is not known"
         raise _CannotError(msg)
     places = {}
-    for name in _NEEDED:
+    for name in needed:
         # A module that is in `sys.modules` without a spec cannot be imported by another process.
         with contextlib.suppress(ValueError):
             spec = find_spec(name)
             places[name] = spec.origin if spec is not None else None
-    missing = [name.replace("_", "-") for name in _NEEDED if not places.get(name)]
+    missing = [name.replace("_", "-") for name in needed if not places.get(name)]
     if missing:
         msg = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here"
         raise _CannotError(msg)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from flydsl_build.jobs.executor import WorkerKey
     from flydsl_build.jobs.job import Job, JobResult, WorkerSettings
 

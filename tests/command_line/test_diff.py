@@ -44,6 +44,18 @@ def test_equal(call: Any, second: Built) -> None:
     }
 
 
+def test_a_tool_that_one_side_has(call: Any, second: Built, tmp_path: Path) -> None:
+    def without(value: Any) -> None:
+        value["provenance"]["tools"] = [one for one in value["provenance"]["tools"] if one["name"] != "LLVM"]
+
+    other = changed_wheel(second.wheel, tmp_path / "b.whl", {MANIFEST: change_manifest(without)})
+    made = json.loads(call("diff", second.wheel, other, "--json").out)["made_with"]
+    version = made["LLVM"]["a"]
+    assert made == {"LLVM": {"a": version, "b": None}}
+    assert f"made with LLVM {version} -> none\n" in call("diff", second.wheel, other).out
+    assert f"made with LLVM none -> {version}\n" in call("diff", other, second.wheel).out
+
+
 def test_changed(call: Any, second: Built, tmp_path: Path) -> None:
     other = changed_wheel(second.wheel, tmp_path / "b.whl", {MANIFEST: change_manifest(heavier)})
     answer = call("diff", second.wheel, other, "--json")

@@ -100,7 +100,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         doc=doc,
         public_names=names,
         specializations=tuple(built),
-        enums=author_values.described_enums(map(plain_values, built)),
+        enums=author_values.described_enums(map(_plain_values, built)),
         code_objects=tuple(objects),
         sources=reached_sources(job.module, settings.package_roots),
         distributions=init_distributions(objects, settings.package_roots),
@@ -119,7 +119,7 @@ def _version_warning() -> tuple[str, ...]:
     return (f"flydsl {flydsl.__version__} is outside the range flydsl-build was tested with ({tested}.x)",)
 
 
-def plain_values(build: SpecializationBuild) -> list[Any]:
+def _plain_values(build: SpecializationBuild) -> list[Any]:
     """Return everything in which a member of an enum can be."""
     parameters = (*build.parameters, *build.factory_parameters, *(one for fields in build.classes.values() for one in fields))
     return [build.constexpr, build.params, build.values, [one.default for one in parameters]]

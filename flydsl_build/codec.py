@@ -37,7 +37,18 @@ from typing import Any, Final, Literal
 
 from flydsl_build.errors import BuildError, Fault, did_you_mean
 
-__all__ = ["NO_DEFAULT", "DecodeError", "EnumMember", "NoDefault", "PlainValue", "decode", "encode", "join"]
+__all__ = [
+    "NO_DEFAULT",
+    "DecodeError",
+    "EnumMember",
+    "NoDefault",
+    "PlainValue",
+    "decode",
+    "encode",
+    "enum_reference",
+    "from_enum_reference",
+    "join",
+]
 
 
 class NoDefault(Enum):
@@ -83,8 +94,8 @@ class EnumMember:
     @classmethod
     def from_json(cls, value: object) -> EnumMember:
         """Return the member that an object stands for."""
-        key, text = next(iter(value.items())) if isinstance(value, dict) and value else ("", None)
-        match = _MEMBER.fullmatch(text) if isinstance(text, str) else None
+        key, text = next(iter(value.items())) if isinstance(value, Mapping) and len(value) == 1 else ("", None)
+        match = _MEMBER.fullmatch(text) if isinstance(text, str) and key in _ENUM else None
         if match is None:
             msg = "a module:class.name"
             raise ValueError(msg)
@@ -115,6 +126,21 @@ def join(path: str, key: str) -> str:
     """Return the place of a key in an object that stands at `path`."""
     shown = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
     return f"{path}.{shown}" if path else shown
+
+
+def from_enum_reference(reference: str, *, is_exact: bool = False) -> dict[str, PlainValue]:
+    """Return the object that stands for a member of an enum, given as `module:class.name`; see `EnumMember`."""
+    return {_ENUM[is_exact]: reference}
+
+
+def enum_reference(value: object) -> str | None:
+    """Return the `module:class.name` of a member of an enum, or of an object that stands for one; None for any other value."""
+    if not isinstance(value, EnumMember):
+        try:
+            value = EnumMember.from_json(value)
+        except ValueError:
+            return None
+    return f"{value.enum}.{value.name}"
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -202,10 +228,11 @@ class _Decoder:
         text = json.dumps(value)
         self.fault(path, f"is {text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}, not {wanted}")
 
-    def keys(self, value: dict[str, object], path: str, known: Iterable[str], needed: Iterable[str]) -> bool:
+    def keys(self, value: dict[str, object], path: str, known: tuple[str, ...], needed: tuple[str, ...]) -> bool:
         """Record unknown and missing keys; return whether the needed ones are all there."""
-        for key in value.keys() - set(known):
-            self.fault(join(path, key), "is not a known key", did_you_mean(key, list(known)))
+        for key in value:
+            if key not in known:
+                self.fault(join(path, key), "is not a known key", did_you_mean(key, known))
         missing = [key for key in needed if key not in value]
         for key in missing:
             self.fault(join(path, key), "is missing")
@@ -235,6 +262,14 @@ def _plan(kind: Any) -> tuple[_Field, ...]:
         _Field(each.name, annotations[each.name], MISSING if each.default_factory is not MISSING else each.default, each.metadata)
         for each in fields(kind)
     )
+
+
+@functools.cache
+def _keys(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys that a class has in JSON, and those that must be there."""
+    plan = _plan(kind)
+    tag = () if _tag(kind) is None else ("kind",)
+    return (*tag, *(each.key for each in plan)), tuple(each.key for each in plan if each.needed)
 
 
 def _tag(kind: type) -> str | None:
@@ -355,12 +390,10 @@ def _read_tagged(kinds: dict[str, type], decoder: _Decoder, value: object, path:
 def _read_record(kind: type, decoder: _Decoder, value: object, path: str) -> Any:
     if not isinstance(value, dict):
         return decoder.wrong(value, path, "an object")
-    plan = _plan(kind)
-    known = [each.key for each in plan] if _tag(kind) is None else ["kind", *(each.key for each in plan)]
-    if not decoder.keys(value, path, known, [each.key for each in plan if each.needed]):
+    if not decoder.keys(value, path, *_keys(kind)):
         return None
     found = {}
-    for each in plan:
+    for each in _plan(kind):
         if each.key in value:
             place = join(path, each.key)
             before = len(decoder.faults)

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import difflib
 import errno
+import itertools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+# A line that says what is wrong, as compilers and linkers write it.
+_MESSAGE = re.compile(r"(?:[^\s:][^:\n]*:(?:\d+:)* ?)?(?P<kind>LLVM ERROR|fatal error|error|warning|note|remark): (?P<text>.+)")
+_REASONS = ("LLVM ERROR", "fatal error", "error")
+# What differs between two messages that say the same: places and addresses.
+_PLACES = re.compile(r"(?<=:)\d+|\b0x[0-9a-fA-F]+")
+_HEAD, _TAIL = 40, 20
+_CHARACTERS = 20_000
 
 __all__ = [
     "UNWRITABLE",
@@ -24,7 +34,9 @@ __all__ = [
     "FaultCollector",
     "ToolchainError",
     "VerifyError",
+    "collapsed",
     "did_you_mean",
+    "excerpt",
 ]
 
 
@@ -136,3 +148,56 @@ def did_you_mean(found: str, allowed: Sequence[str]) -> str:
     if near:
         return f'Did you mean "{near[0]}"?'
     return "Allowed: " + ", ".join(sorted(allowed)) + "." if allowed else ""
+
+
+def collapsed(lines: Iterable[str]) -> list[str]:
+    """Return lines of which those that stand there many times in succession, as in an endless recursion, are there once."""
+    found = []
+    for line, group in itertools.groupby(lines):
+        number = sum(1 for _ in group)
+        found.append(line if number == 1 or not line.strip() else f"{line} ({number} times)")
+    return found
+
+
+def excerpt(text: str, *, head: int = _HEAD, tail: int = _TAIL) -> str:
+    """Return what matters of the output of a tool: the reason first, repeated lines once, the beginning and the end of the rest.
+
+    Parameters
+    ----------
+    head, tail
+        How many lines to leave at either end of a longer text.
+    """
+    lines = collapsed(_counted(text.strip("\n").rstrip().splitlines()))
+    kinds = [found["kind"] if (found := _MESSAGE.match(line)) else "" for line in lines]
+    # LLVM's own word for why it ends the process comes after all that it had to warn of; other reasons may be near enough to the top.
+    reason = kinds.index(_REASONS[0]) if _REASONS[0] in kinds else next((n for n, kind in enumerate(kinds) if kind in _REASONS), 0)
+    if kinds and (kinds[reason] == _REASONS[0] or reason >= head):
+        lines = lines[reason:] + lines[:reason]
+    if len(lines) > head + tail:
+        lines = [*lines[:head], f"… {len(lines) - head - tail} lines …", *lines[-tail:]]
+    shown = "\n".join(lines)
+    if len(shown) > _CHARACTERS:
+        half = _CHARACTERS // 2
+        shown = f"{shown[:half]}\n… {len(shown) - 2 * half} characters …\n{shown[-half:]}"
+    return shown
+
+
+def _counted(lines: list[str]) -> list[str]:
+    """Return lines without messages that say again what an earlier one says, which then tells how often it was said."""
+    found: list[str] = []
+    first: dict[tuple[str, str], int] = {}
+    times: dict[int, int] = {}
+    index = 0
+    while index < len(lines):
+        # The tool may show the line of its input below, and a caret below that.
+        size = 3 if "".join(lines[index + 2 : index + 3]).strip() == "^" else 1
+        said = _MESSAGE.match(lines[index])
+        place = None if said is None else first.setdefault((said["kind"], _PLACES.sub("", said["text"])), len(found))
+        if said is None:
+            size = 1
+        if place is None or place == len(found):
+            found += lines[index : index + size]
+        else:
+            times[place] = times.get(place, 1) + 1
+        index += size
+    return [f"{line} ({times[number]} times)" if number in times else line for number, line in enumerate(found)]

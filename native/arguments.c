@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks the arguments of a call against a table and packs them into the block that the launcher library reads.
 
+#include "dtypes.h"
 #include "flydsl_runtime.h"
 
 #include <inttypes.h>
@@ -9,42 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-  uint32_t dtype;
-  const char *name;
-} dtype_names[] = {
-    {FDR_DTYPE(FDR_DL_FLOAT, 64), "f64"},
-    {FDR_DTYPE(FDR_DL_FLOAT, 32), "f32"},
-    {FDR_DTYPE(FDR_DL_FLOAT, 16), "f16"},
-    {FDR_DTYPE(FDR_DL_BFLOAT, 16), "bf16"},
-    {FDR_DTYPE(FDR_DL_INT, 8), "i8"},
-    {FDR_DTYPE(FDR_DL_INT, 16), "i16"},
-    {FDR_DTYPE(FDR_DL_INT, 32), "i32"},
-    {FDR_DTYPE(FDR_DL_INT, 64), "i64"},
-    {FDR_DTYPE(FDR_DL_UINT, 8), "u8"},
-    {FDR_DTYPE(FDR_DL_UINT, 16), "u16"},
-    {FDR_DTYPE(FDR_DL_UINT, 32), "u32"},
-    {FDR_DTYPE(FDR_DL_UINT, 64), "u64"},
-    {FDR_DTYPE(FDR_DL_BOOL, 8), "bool"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E4M3FN, 8), "f8e4m3fn"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E4M3FNUZ, 8), "f8e4m3fnuz"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E5M2, 8), "f8e5m2"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E5M2FNUZ, 8), "f8e5m2fnuz"},
-    {FDR_DTYPE(FDR_DL_FLOAT8_E8M0FNU, 8), "f8e8m0fnu"},
-    {FDR_DTYPE(FDR_DL_FLOAT6_E2M3FN, 6), "f6e2m3fn"},
-    {FDR_DTYPE(FDR_DL_FLOAT6_E3M2FN, 6), "f6e3m2fn"},
-    {FDR_DTYPE(FDR_DL_FLOAT4_E2M1FN, 4), "f4e2m1fn"},
-    {FDR_DTYPE(FDR_DL_COMPLEX, 64), "complex64"},
-    {FDR_DTYPE(FDR_DL_COMPLEX, 128), "complex128"},
-};
-
 const char *fdr_dtype_name(uint32_t dtype) {
-  for (size_t i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++) {
-    if (dtype_names[i].dtype == dtype) {
-      return dtype_names[i].name;
+  for (size_t i = 0; i < sizeof fdr_dtypes / sizeof *fdr_dtypes; i++) {
+    if (fdr_dtypes[i].dtype == dtype) {
+      return fdr_dtypes[i].name;
     }
   }
-  return "an unknown dtype";
+  return dtype == FDR_DTYPE(FDR_DL_COMPLEX, 64)    ? "complex64"
+         : dtype == FDR_DTYPE(FDR_DL_COMPLEX, 128) ? "complex128"
+                                                   : "an unknown dtype";
 }
 
 static uint32_t dtype_of(const struct fdr_dltensor *tensor) { return FDR_DTYPE(tensor->code, tensor->bits); }
@@ -61,14 +35,14 @@ static uintptr_t address_of(const struct fdr_dltensor *tensor) {
 
 static uint32_t lanes_of(const struct fdr_dltensor *tensor) { return tensor->lanes & ~FDR_READ_ONLY; }
 
-// Values below 16 bits of float are also kept as bytes in frameworks without such a dtype.
+// Elements below 8 bits and the floats of 8 are also kept as bytes, in frameworks without such a dtype.
 static bool same_dtype(uint32_t want, const struct fdr_dltensor *tensor) {
   uint32_t have = dtype_of(tensor);
   if (have == want) {
     return lanes_of(tensor) == 1 || tensor->bits < 8;
   }
   bool byte = have == FDR_DTYPE(FDR_DL_UINT, 8) || have == FDR_DTYPE(FDR_DL_INT, 8);
-  return lanes_of(tensor) == 1 && byte && (want >> 8) >= FDR_DL_FLOAT8_E4M3FN;
+  return lanes_of(tensor) == 1 && byte && ((want & 0xff) < 8 || want >> 8 > FDR_DL_BOOL);
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -259,11 +233,36 @@ static enum fdr_code check_tensor(const struct check *check) {
   return check_pointer(check, address_of(tensor));
 }
 
+static uint32_t type_of(const struct fdr_dltensor *tensor) {
+  return tensor->device_type > 0 && tensor->device_type < 32 ? 1U << tensor->device_type : 0;
+}
+
+// Managed memory is every device's, and what the CUDA array interface names goes by that, since it names no device.
+static bool may_be_pageable(const struct fdr_driver *driver, uint32_t type) {
+  return type & driver->host_types & ~(1U << FDR_DL_CUDA_MANAGED);
+}
+
+enum fdr_code fdr_check_host_memory(const struct fdr_driver *driver, const struct fdr_table *table,
+                                    const struct fdr_value *values, int device) {
+  for (uint32_t i = 0; driver->reads_host && i < table->argument_count; i++) {
+    const struct fdr_dltensor *tensor = values[i].tensor;
+    if (tensor && may_be_pageable(driver, type_of(tensor)) && !is_empty(tensor) &&
+        !driver->reads_host(device, (const void *)address_of(tensor))) {
+      return fdr_fail(FDR_TYPE,
+                      "argument %s is in host memory, which device %d cannot read; move it to the device, or allocate "
+                      "it pinned",
+                      table->arguments[i].label, device);
+    }
+  }
+  return FDR_OK;
+}
+
 enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_table *table,
-                              const struct fdr_value *values, int *device) {
+                              const struct fdr_value *values, int *device, bool *host) {
   int32_t first = -1;
   int32_t known_type = -1, known_id = -1;
   *device = -1;
+  *host = false;
   for (uint32_t i = 0; i < table->argument_count; i++) {
     const struct fdr_argument *argument = &table->arguments[i];
     const struct fdr_dltensor *tensor = values[i].tensor;
@@ -275,8 +274,9 @@ enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_
     }
     known_type = tensor->device_type;
     known_id = tensor->device_id;
-    uint32_t type = tensor->device_type > 0 && tensor->device_type < 32 ? 1U << tensor->device_type : 0;
+    uint32_t type = type_of(tensor);
     if (type & driver->host_types) {
+      *host |= may_be_pageable(driver, type);
       continue;
     }
     if (!(type & driver->device_types)) {

@@ -22,6 +22,8 @@ enum {
   FDR_DL_BFLOAT = 4,
   FDR_DL_COMPLEX = 5,
   FDR_DL_BOOL = 6,
+  FDR_DL_FLOAT8_E4M3 = 8,
+  FDR_DL_FLOAT8_E4M3B11FNUZ = 9,
   FDR_DL_FLOAT8_E4M3FN = 10,
   FDR_DL_FLOAT8_E4M3FNUZ = 11,
   FDR_DL_FLOAT8_E5M2 = 12,
@@ -51,6 +53,7 @@ struct fdr_dlmanaged {
 
 #define FDR_DL_FLAG_READ_ONLY 1U
 #define FDR_DL_FLAG_IS_COPIED 2U
+#define FDR_DL_FLAG_PADDED 4U // elements below 8 bits have a byte each
 
 // Not of DLPack: set in `lanes` by our readers where the memory must not be written. No dtype has so many lanes.
 #define FDR_READ_ONLY 0x8000U

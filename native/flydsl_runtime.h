@@ -58,7 +58,7 @@ struct fdr_driver {
   const char *name;          // the word for messages
   const char *cluster_entry; // the entry point that a cluster launch needs
   uint32_t device_types;     // bit set of DLPack device types: memory of a numbered device
-  uint32_t host_types;       // bit set of DLPack device types: memory that any device may read
+  uint32_t host_types;       // bit set of DLPack device types: memory of no device, which reads_host() tells more about
   int devices;               // how many there are
   int (*device_count)(int *count);
   int (*current_device)(int *device);
@@ -74,6 +74,7 @@ struct fdr_driver {
   int (*raise_lds_limit)(void *function, int bytes);                                             // optional
   int (*stream_capturing)(void *stream, int *capturing);                                         // optional
   int (*stream_device)(void *stream, int *device);                                               // optional
+  bool (*reads_host)(int device, const void *address);                                           // optional
   const char *(*error_name)(int code);
   const char *(*error_text)(int code);
 };
@@ -207,9 +208,12 @@ static inline void fdr_point_slots(const struct fdr_table *table, char *block, v
     slots[i] = block + table->slots[i].offset;
   }
 }
-// Finds the one device that all tensors are on, or -1 where all are in host memory.
+// Finds the one device that all tensors are on, or -1 where all are in host memory; whether some are in `host` memory.
 enum fdr_code fdr_find_device(const struct fdr_driver *driver, const struct fdr_table *table,
-                              const struct fdr_value *values, int *device);
+                              const struct fdr_value *values, int *device, bool *host);
+// Refuses tensors in host memory that `device` cannot read.
+enum fdr_code fdr_check_host_memory(const struct fdr_driver *driver, const struct fdr_table *table,
+                                    const struct fdr_value *values, int device);
 
 const char *fdr_dtype_name(uint32_t dtype);
 // Rounds to nearest even into an IEEE-like format; false: finite, but too large for the format.

@@ -68,6 +68,15 @@ struct launch_config {
   uint32_t attribute_count;
 };
 
+struct pointer_attributes {
+  int type, device;
+  void *device_pointer, *host_pointer;
+  int managed;
+  unsigned flags;
+  char room[64]; // for what a later release adds
+};
+
+enum { DEVICE_PAGEABLE_MEMORY_ACCESS = 65, MEMORY_UNREGISTERED = 0, INVALID_VALUE = 1 };
 enum { ATTRIBUTE_CLUSTER_DIMENSION = 4, FUNCTION_MAX_DYNAMIC_LDS = 8 };
 enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, CAPTURE_IMPLICIT = 906 };
 
@@ -88,6 +97,9 @@ static struct {
   int (*copy_to_device)(void *, void *, size_t);
   int (*is_capturing)(void *, int *);
   int (*stream_device)(void *, int *);
+  int (*device_attribute)(int *, int, int);
+  int (*pointer_attributes)(struct pointer_attributes *, const void *);
+  int (*last_error)(void);
   const char *(*error_name)(int);
   const char *(*error_text)(int);
 } hip;
@@ -114,6 +126,9 @@ static const struct {
     ENTRY("hipMemcpyHtoD", copy_to_device, true),
     ENTRY("hipStreamIsCapturing", is_capturing, false),
     ENTRY("hipStreamGetDevice", stream_device, false),
+    ENTRY("hipDeviceGetAttribute", device_attribute, false),
+    ENTRY("hipPointerGetAttributes", pointer_attributes, false),
+    ENTRY("hipGetLastError", last_error, false),
     ENTRY("hipGetErrorName", error_name, false),
     ENTRY("hipGetErrorString", error_text, false),
 #undef ENTRY
@@ -187,6 +202,34 @@ static int stream_device(void *stream, int *device) {
   return (uintptr_t)stream <= LAST_SPECIAL_STREAM ? 0 : hip.stream_device(stream, device);
 }
 
+// Whether a device reads all host memory, of which HIP is asked once.
+static bool reads_pageable(int device) {
+  static atomic_uchar known[FDR_MAX_DEVICES]; // 0: not asked yet; 1: no; 2: yes
+  unsigned char answer = atomic_load_explicit(&known[device], memory_order_relaxed);
+  if (!answer) {
+    int value = 0, error = hip.device_attribute(&value, DEVICE_PAGEABLE_MEMORY_ACCESS, device);
+    if (error) {
+      hip.last_error();
+    }
+    answer = !error && value ? 2 : 1;
+    atomic_store_explicit(&known[device], answer, memory_order_relaxed);
+  }
+  return answer == 2;
+}
+
+static bool reads_host(int device, const void *address) {
+  struct pointer_attributes attributes = {.type = -1};
+  if (reads_pageable(device)) {
+    return true;
+  }
+  int error = hip.pointer_attributes(&attributes, address);
+  if (error) {
+    hip.last_error();              // or the next that asks for it, such as torch, takes it for its own
+    return error != INVALID_VALUE; // HIP 5's answer to memory that it does not know
+  }
+  return !hip.properties_r0600 || attributes.type != MEMORY_UNREGISTERED; // HIP 5 has this number for pinned memory
+}
+
 static const char *error_name(int code) {
   for (size_t i = 0; i < sizeof error_names / sizeof *error_names; i++) {
     if (error_names[i].code == code) {
@@ -245,6 +288,7 @@ enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_
   table.raise_lds_limit = hip.set_attribute ? raise_lds_limit : NULL;
   table.stream_capturing = hip.is_capturing ? stream_capturing : NULL;
   table.stream_device = hip.stream_device ? stream_device : NULL;
+  table.reads_host = hip.device_attribute && hip.pointer_attributes && hip.last_error ? reads_host : NULL;
   // Without it, hipModuleLoadData can fail with error 303.
   int error = hip.init(0);
   if (error) {

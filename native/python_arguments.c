@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads tensors, pointers, streams and scalars from Python objects, each by the cheapest route that its type has.
 
+#include "dtypes.h"
 #include "python_binding.h"
 
 #include <math.h>
@@ -183,14 +184,12 @@ static int has_attribute(PyTypeObject *type, PyObject *name) {
   return present;
 }
 
-// JAX takes -1 for the handle of a stream, and its own streams are not to be had: without a stream, it waits on the
-// host.
-static int is_jax(PyTypeObject *type) {
-  PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
-  PyObject *package = module && PyUnicode_Check(module) ? PyUnicode_Substring(module, 0, 6) : NULL;
-  int found = package && PyUnicode_CompareWithASCIIString(package, "jaxlib") == 0;
-  Py_XDECREF(package);
-  Py_XDECREF(module);
+static bool comes_from(PyTypeObject *type, const char *module) {
+  PyObject *name = PyObject_GetAttrString((PyObject *)type, "__module__");
+  PyObject *head = name && PyUnicode_Check(name) ? PyUnicode_Substring(name, 0, (Py_ssize_t)strlen(module)) : NULL;
+  bool found = head && PyUnicode_CompareWithASCIIString(head, module) == 0;
+  Py_XDECREF(head);
+  Py_XDECREF(name);
   PyErr_Clear();
   return found;
 }
@@ -209,6 +208,10 @@ static int is_numpy_scalar(PyTypeObject *type) {
 }
 
 static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry *entry) {
+  if (comes_from(type, "torch._subclasses.fake_tensor")) { // it has all protocols, and a null pointer
+    entry->route = ROUTE_FAKE;
+    return 0;
+  }
   if (find_exchange(type, entry) < 0) {
     return -1;
   }
@@ -237,7 +240,9 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
   }
   if (found) {
     entry->route = ROUTE_DLPACK;
-    entry->waits = is_jax(type);
+    // JAX takes -1 for the handle of a stream, and its own streams are not to be had: without a stream, it waits on the
+    // host.
+    entry->waits = comes_from(type, "jaxlib");
     return 0;
   }
   if ((found = has_attribute(type, names.cuda_array_interface)) < 0) {
@@ -311,6 +316,10 @@ static int read_capsule(PyObject *capsule, struct tensor_view *view) {
     }
     if (managed->flags & FDR_DL_FLAG_IS_COPIED) {
       PyErr_SetString(PyExc_BufferError, "its __dlpack__ made a copy, which a kernel would write to for nothing");
+      return -1;
+    }
+    if (managed->flags & FDR_DL_FLAG_PADDED) {
+      PyErr_SetString(PyExc_BufferError, "its elements are padded to a byte each, and kernels read them packed");
       return -1;
     }
     view->tensor = managed->tensor;
@@ -393,7 +402,7 @@ static bool dtype_from_kind(char kind, size_t bytes, struct fdr_dltensor *tensor
   case 'u':
     return set_dtype(tensor, FDR_DL_UINT, bytes);
   case 'f':
-    return set_dtype(tensor, FDR_DL_FLOAT, bytes);
+    return bytes > 1 && set_dtype(tensor, FDR_DL_FLOAT, bytes); // ml_dtypes' float8_e5m2 is '<f1', and named
   case 'b':
     return set_dtype(tensor, FDR_DL_BOOL, bytes);
   case 'c':
@@ -534,18 +543,6 @@ static int read_numpy(PyObject *object, struct tensor_view *view) {
   return odd & ((1 << shift) - 1) ? read_buffer(object, view) : 0;
 }
 
-static const struct {
-  const char *name;
-  uint8_t code, bits;
-} extension_dtypes[] = {
-    {"bfloat16", FDR_DL_BFLOAT, 16},
-    {"float8_e4m3fn", FDR_DL_FLOAT8_E4M3FN, 8},
-    {"float8_e4m3fnuz", FDR_DL_FLOAT8_E4M3FNUZ, 8},
-    {"float8_e5m2", FDR_DL_FLOAT8_E5M2, 8},
-    {"float8_e5m2fnuz", FDR_DL_FLOAT8_E5M2FNUZ, 8},
-    {"float8_e8m0fnu", FDR_DL_FLOAT8_E8M0FNU, 8},
-};
-
 static int dtype_from_name(PyObject *object, const char *typestr, size_t size, struct fdr_dltensor *tensor) {
   PyObject *dtype = optional_attribute(object, names.dtype);
   PyObject *name = dtype ? optional_attribute(dtype, names.name) : NULL;
@@ -560,10 +557,11 @@ static int dtype_from_name(PyObject *object, const char *typestr, size_t size, s
   }
   int result = -1;
   const char *text = PyBytes_AsString(bytes);
-  for (size_t i = 0; i < sizeof extension_dtypes / sizeof *extension_dtypes; i++) {
-    if (!strcmp(text, extension_dtypes[i].name) && extension_dtypes[i].bits == 8 * size) {
-      tensor->code = extension_dtypes[i].code;
-      tensor->bits = extension_dtypes[i].bits;
+  for (size_t i = 0; i < sizeof fdr_dtypes / sizeof *fdr_dtypes; i++) {
+    uint32_t dtype = fdr_dtypes[i].dtype;
+    if (!strcmp(text, fdr_dtypes[i].framework) && (dtype & 0xff) == 8 * size) {
+      tensor->code = (uint8_t)(dtype >> 8);
+      tensor->bits = (uint8_t)dtype;
       tensor->lanes = 1;
       result = 0;
     }
@@ -745,6 +743,9 @@ int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
     return read_dlpack(object, view, entry.waits);
   case ROUTE_CUDA_ARRAY:
     return read_cuda_array(object, view);
+  case ROUTE_FAKE:
+    PyErr_SetString(PyExc_TypeError, "it is a fake tensor of torch, which has no data");
+    return -1;
   case ROUTE_NONE:
     break;
   }

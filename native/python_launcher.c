@@ -282,11 +282,39 @@ static void add_note(const struct call *call, const struct fdr_argument *argumen
   PyErr_Restore(kind, value, trace);
 }
 
+// Names the tensors of torch that it does not export, in place of what it says of them itself.
+static void name_tensor(PyObject *object) {
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);
+  PyObject *meta = PyObject_GetAttrString(object, "is_meta");
+  PyObject *layout = meta ? PyObject_GetAttrString(object, "layout") : NULL;
+  PyObject *text = layout ? PyObject_Str(layout) : NULL;
+  PyErr_Clear();
+  if (meta == Py_True) {
+    PyErr_SetString(PyExc_TypeError, "it is a meta tensor of torch, which has no data");
+  } else if (meta == Py_False && text && PyUnicode_CompareWithASCIIString(text, "torch.strided")) {
+    PyErr_Format(PyExc_TypeError, "it is a tensor of layout %U; its to_dense() makes one that a kernel can read", text);
+  }
+  Py_XDECREF(text);
+  Py_XDECREF(layout);
+  Py_XDECREF(meta);
+  if (!PyErr_Occurred()) {
+    PyErr_Restore(kind, value, trace);
+    return;
+  }
+  Py_XDECREF(kind);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+}
+
 // Says of which argument an exception speaks that came from reading it.
 static enum outcome refuse_unreadable(const struct call *call, const struct fdr_argument *argument, PyObject *object,
                                       int result) {
   if (result == 1) {
     return refuse_kind(argument, object);
+  }
+  if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_RuntimeError)) {
+    name_tensor(object);
   }
   PyObject *ours = PyErr_ExceptionMatches(PyExc_BufferError)     ? PyExc_BufferError
                    : PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_OverflowError
@@ -599,14 +627,12 @@ static enum outcome check_stream(const struct call *call, const struct specializ
 
 static enum outcome find_device(struct call *call, const struct specialization *specialization) {
   const struct fdr_driver *driver = call->driver;
-  if (fdr_find_device(driver, &specialization->table, call->values, &call->device)) {
+  bool host;
+  if (fdr_find_device(driver, &specialization->table, call->values, &call->device, &host)) {
     return raise_last_error(call->self);
   }
-  if (driver->devices == 1) {
-    if (call->device < 0) {
-      call->device = 0;
-    }
-    return DONE;
+  if (driver->devices == 1 && call->device < 0) {
+    call->device = 0;
   }
   if (call->device < 0) {
     int error = driver->current_device(&call->device);
@@ -620,7 +646,11 @@ static enum outcome find_device(struct call *call, const struct specialization *
       return raise_last_error(call->self);
     }
   }
-  return specialization->stream >= 0 && driver->stream_device ? check_stream(call, specialization) : DONE;
+  if (host && fdr_check_host_memory(driver, &specialization->table, call->values, call->device)) {
+    return raise_last_error(call->self);
+  }
+  bool ask = driver->devices > 1 && specialization->stream >= 0 && driver->stream_device;
+  return ask ? check_stream(call, specialization) : DONE;
 }
 
 static inline enum outcome prepare_specialization(struct call *call, const struct specialization *specialization,

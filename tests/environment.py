@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 __all__ = ["ROOT", "build_own_wheel", "make_venv", "pip_install"]
@@ -18,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 _OWN_SOURCES = ("pyproject.toml", "flydsl_build", "native", "templates")
 
 
-def make_venv(folder: Path) -> Path:
-    """Make a virtual environment, or use the one that is there; return its interpreter."""
+def make_venv(folder: Path, base: Path | None = None) -> Path:
+    """Make a virtual environment of this Python or `base`, or use the one that is there; return its interpreter."""
     python = folder / "bin" / "python"
     if not python.is_file():
-        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([str(base or sys.executable), "-m", "venv", "--clear", str(folder)], check=True)
     return python
 
 
@@ -31,8 +30,14 @@ def pip_install(python: Path, *arguments: str) -> None:
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
 
-def build_own_wheel(python: Path, folder: Path) -> Path:
-    """Build the wheel of flydsl-build into `folder` in an isolated build; return its path. An unchanged tree is built once."""
+def build_own_wheel(python: Path, folder: Path, *, isolated: bool = True) -> Path:
+    """Build the wheel of flydsl-build into `folder`; return its path. An unchanged tree is built once.
+
+    Parameters
+    ----------
+    isolated
+        Get what the build needs from the package index; else the interpreter has it.
+    """
     digest = hashlib.sha256(sys.version.encode())
     for name in _OWN_SOURCES:
         path = ROOT / name
@@ -46,7 +51,19 @@ def build_own_wheel(python: Path, folder: Path) -> Path:
     for old in wheels:
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True)
-    command = [str(python), "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    options = [] if isolated else ["--no-build-isolation"]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "wheel",
+        "--disable-pip-version-check",
+        "--no-deps",
+        *options,
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PIP_NO_INPUT": "1"})
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)

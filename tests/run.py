@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the tests in a virtual environment made for them.
 
-    python3 tests/run.py [arguments for pytest]
+    python3 tests/run.py [--fast] [arguments for pytest]
+
+`--fast` is for the loop of a contributor: the tests that build nothing, in less than a minute, and after the first time without a
+package index. Which tests these are is in `costs.py`.
 
 Needs Python 3.11 or later, a C compiler and a package index. Tests that need torch, or LLVM's command line tools, are
 skipped where those are not installed; `--with-torch` and `--with-jax` install these too.
@@ -18,13 +21,14 @@ from environment import ROOT, build_own_wheel, make_venv, pip_install
 REQUIREMENTS = (
     "pytest>=8",
     "pytest-xdist",
+    "llvmlite",
+    "pyelftools",
     "hypothesis",
     "numpy",
     "jinja2>=3.1",
     "setuptools>=77",
     "flydsl>=0.5,<0.6",
     "ziglang",
-    "platformdirs>=3",
     "build",
     "mypy",
     "ruff",
@@ -56,12 +60,14 @@ def main(arguments: list[str]) -> int:
             arguments = [argument for argument in arguments if argument != option]
             requirements.append(requirement)
     pip_install(python, *requirements)
-    own = build_own_wheel(python, ROOT / "dist")
+    own = build_own_wheel(python, ROOT / "dist", isolated="--fast" not in arguments)
     pip_install(python, "--force-reinstall", "--no-deps", str(own))
     environ = {**os.environ, "FLYDSL_BUILD_TEST_WHEEL": str(own)}
     # Not `python -m pytest`, which puts this folder on the path: the tests are for the installed package, native part included.
     # Most tests wait for one process that builds. Those of a file share what they have built, so a file stays in one process.
-    command = [str(python.with_name("pytest")), *(arguments or ["-n", "auto", "--dist", "loadfile", "tests"])]
+    given = [argument for argument in arguments if argument != "--fast"]
+    fast = ["--fast"] * (len(given) < len(arguments))
+    command = [str(python.with_name("pytest")), *fast, *(given or ["-n", "auto", "--dist", "loadfile", "tests"])]
     return subprocess.run(command, check=False, cwd=ROOT, env=environ).returncode
 
 

@@ -21,25 +21,26 @@ PACKAGE = Path(__file__).resolve().parents[1] / "flydsl_build"
 ROOMS: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
+    "dtypes": set(),
     "codec": {"errors"},
     "targets": {"errors"},
     "config": {"errors", "codec", "targets"},
-    "declare": {"errors", "codec", "config"},
+    "declare": {"errors", "codec", "dtypes", "config"},
     "jobs": {"errors", "codec", "config", "declare"},
     "llvm_ir": set(),
-    "cache": {"__init__", "errors", "codec", "config", "jobs"},
-    "toolchain": {"errors", "jobs", "cache"},
-    "engine": {"__init__", "errors", "codec", "targets", "jobs", "cache", "toolchain"},
-    "frontends": {"errors", "codec", "targets", "config", "declare", "jobs", "llvm_ir", "cache"},
-    "bundle": {"errors", "codec", "targets", "declare", "jobs"},
-    "consumers": {"__init__", "errors", "codec", "declare", "jobs", "bundle"},
-    "package": {
-        "__init__", "errors", "codec", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers"
-    },
     # Copied into wheels, and into editable wheels: these know nothing of flydsl_build.
     "runtime": set(),
     "editable": set(),
-    "backend": {"__init__", "errors", "config", "declare", "jobs", "cache", "toolchain", "engine", "package", "editable"},
+    "cache": {"__init__", "errors", "codec", "config", "jobs", "editable"},
+    "toolchain": {"errors", "jobs", "cache"},
+    "engine": {"__init__", "errors", "codec", "targets", "jobs", "cache", "toolchain"},
+    "frontends": {"errors", "codec", "dtypes", "targets", "config", "declare", "jobs", "llvm_ir", "editable", "cache"},
+    "bundle": {"errors", "codec", "targets", "declare", "jobs"},
+    "consumers": {"__init__", "errors", "codec", "config", "declare", "jobs", "bundle"},
+    "package": {
+        "__init__", "errors", "codec", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers"
+    },
+    "backend": {"__init__", "errors", "config", "declare", "jobs", "cache", "toolchain", "engine", "consumers", "package", "editable"},
     "command_line": {
         "__init__", "errors", "targets", "config", "declare", "jobs", "cache", "toolchain", "bundle", "consumers", "package", "backend"
     },
@@ -51,7 +52,6 @@ THIRD_PARTY = {
     "distributed": "engine",
     "flydsl": "frontends/flydsl",
     "fsspec": "cache",
-    "platformdirs": "cache",
     "jinja2": "consumers",
     "setuptools": "backend",
     "rich": "package",

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.backend.session import Layout
 from flydsl_build.errors import UNWRITABLE, BuildError, ConfigError, Fault, FaultCollector
-from flydsl_build.package.pipeline import build_kernels, unwritable
+from flydsl_build.package.installation import unwritable
+from flydsl_build.package.pipeline import build_kernels
 from flydsl_build.package.platform_tag import wheel_tag
 from flydsl_build.package.project import Project
 from flydsl_build.package.wheel_metadata import Headers, distribution_of

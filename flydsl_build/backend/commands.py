@@ -110,7 +110,7 @@ def _with_kernels(build: type[Any]) -> type[Any]:
         sub_commands: ClassVar[list[Any]] = [*build.sub_commands, ("build_flydsl", None)]
 
         def run(self) -> None:
-            from flydsl_build.package.pipeline import remove_former_build
+            from flydsl_build.package.installation import remove_former_build
 
             remove_former_build(Path(self.build_lib))
             super().run()

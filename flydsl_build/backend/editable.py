@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -20,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.config.settings import read_settings
-from flydsl_build.editable.freshness import Freshness, with_ops
+from flydsl_build.consumers import served_modules, wanted_consumers
+from flydsl_build.editable.freshness import Freshness
 from flydsl_build.editable.installation import SCHEMA, read_json, write_json
 from flydsl_build.errors import BuildError, Fault, ToolchainError
 from flydsl_build.jobs.frontend import frontends
@@ -28,7 +28,7 @@ from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
 from flydsl_build.package.project import Project
 from flydsl_build.package.wheel_file import read_members, rewrite
-from flydsl_build.package.wheel_metadata import distribution_of
+from flydsl_build.package.wheel_metadata import distribution_of, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ __all__ = ["add_kernels", "main"]
 
 # What compiling depends on beside what the compile processes tell.
 _PROGRAMS = ("dist:flydsl", "dist:flydsl-build")
-# The pool sets these.
+# The scheduler sets these.
 _CONSTANT = ("env:FLYDSL_BUILD_EDITABLE", "env:PYTHONDONTWRITEBYTECODE", "env:PYTHONHASHSEED")
 # Concern one build alone.
 _PASSING = ("dump-ir", "editable", "verbose")
@@ -71,9 +71,9 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "folder": str(Path(project, "build", "flydsl-editable", hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):
-        facts["declared"] = with_ops(_compile(settings, facts, only=None).declared, torch_ops=settings.torch_ops)
+        facts["declared"] = served_modules(_compile(settings, facts, only=None).declared, settings)
     sys.stdout.write(f"flydsl-build: editable install: kernels are in {facts['folder']}, and compiled again when their sources change\n")
-    package = f"_editable_flydsl_{re.sub(r'[-_.]+', '_', name).lower()}"
+    package = f"_editable_flydsl_{escaped(name)}"
     source = Path(flydsl_build.__file__).parent / "editable"
     names = ", ".join(map(ascii, facts["top_levels"]))
     files = {f"{package}/{path.name}": path.read_bytes() for path in sorted(source.glob("*.py"))}
@@ -129,7 +129,7 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
             top_levels=frozenset(facts["top_levels"]),
         )
         built = build_kernels(settings, project, only=only)
-        declared = with_ops(built.declared, torch_ops=settings.torch_ops)
+        declared = served_modules(built.declared, settings)
         modules = {name: one for name, one in state["modules"].items() if name in declared}
         runtimes = state["runtimes"]
         for one in built.modules:
@@ -146,9 +146,10 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
                 "package": placement.stem == "__init__",
                 "dependencies": dependencies,
             }
-            if settings.torch_ops:
-                ops = {"file": str(placement.torch_source), "source": None, "package": False}
-                modules[f"{placement.module}_torch"] = modules[placement.module] | ops
+            for consumer in wanted_consumers(settings):
+                if consumer.suffix:
+                    beside = {"file": str(placement.beside(consumer.suffix)), "source": None, "package": False}
+                    modules[f"{placement.module}{consumer.suffix}"] = modules[placement.module] | beside
             runtimes[".".join(placement.anchor.parts)] = generation.name
         state = {
             "schema": SCHEMA,

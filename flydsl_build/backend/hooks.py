@@ -16,7 +16,7 @@ from flydsl_build.backend.termination import cleaning_up_when_terminated
 from flydsl_build.cache.remote import fsspec_requirement
 from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
-from flydsl_build.errors import UNWRITABLE, BuildError, Fault
+from flydsl_build.errors import UNWRITABLE, BuildError, Fault, excerpt
 from flydsl_build.jobs.author_code import relative_to_roots, text_of
 from flydsl_build.jobs.frontend import frontends
 from flydsl_build.toolchain.discovery import linker_is_present
@@ -45,7 +45,6 @@ __all__ = [
 
 SETUPTOOLS = "setuptools>=77"
 JINJA = "jinja2>=3.1"
-PLATFORMDIRS = "platformdirs>=3"
 ZIGLANG = "ziglang>=0.13"
 DISTRIBUTED = "distributed>=2024.2"
 VARIANTLIB = "variantlib>=0.2,<0.3"
@@ -90,7 +89,7 @@ def _setuptools_faults() -> Iterator[None]:
         if not known and not (isinstance(error, ValueError) and str(error).startswith("invalid pyproject.toml config")):
             raise
         what = "setuptools cannot build this project"
-        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=str(error))
+        fault = Fault(where="pyproject.toml", what=what, fix="correct what it finds", detail=excerpt(str(error)))
         raise BuildError(fault) from None
 
 
@@ -177,7 +176,7 @@ def compiler_requirements() -> list[str]:
 
 def _needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
-    needed = [JINJA, *compiler_requirements(), PLATFORMDIRS]
+    needed = [JINJA, *compiler_requirements()]
     if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
         needed.append(ZIGLANG)
     return [*needed, *_needs_of_settings(settings)]

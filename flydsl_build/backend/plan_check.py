@@ -20,7 +20,7 @@ from flydsl_build.engine.local import LocalExecutor
 from flydsl_build.engine.scheduler import run_jobs
 from flydsl_build.errors import CompileError, ConfigError, Fault, FaultCollector
 from flydsl_build.jobs.job import Toolkit, WorkerSettings
-from flydsl_build.package.pipeline import plan_jobs
+from flydsl_build.package.planning import plan_jobs
 from flydsl_build.package.source_files import every_license_file
 from flydsl_build.toolchain.discovery import safe_temporary_folder
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from flydsl_build.targets.elf import AmdgpuCodeObject
+    from flydsl_build.targets.code_object import AmdgpuCodeObject
 
 __all__ = [
     "SCHEMA",

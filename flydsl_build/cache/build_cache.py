@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
-from flydsl_build.cache.dependencies import Fingerprints, digest_of_file
+from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.cache.folder import CacheFolder, Lock, default_folder
 from flydsl_build.cache.remote import RemoteCache, require_fsspec
 from flydsl_build.codec import encode
+from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.jobs.environment import worker_environment
 from flydsl_build.jobs.frontend import frontends
 from flydsl_build.jobs.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
@@ -50,8 +51,8 @@ def open_cache(settings: Settings, environ: Mapping[str, str], say: Callable[[st
             remote = RemoteCache(settings.remote_cache, writes=settings.remote_cache_write, say=say)
         try:
             path = settings.cache_dir or default_folder()
-        except ImportError:
-            say("warning: platformdirs is not installed, so there is no cache; install it, or set `cache-dir`")
+        except RuntimeError:
+            say("warning: the user has no home folder, so there is no cache; set HOME, XDG_CACHE_HOME or `cache-dir`")
         else:
             folder = CacheFolder(path, limit=settings.cache_size, say=say)
     return BuildCache(folder, project=settings.project_dir, environ=environ, remote=remote)
@@ -293,7 +294,8 @@ def python_digest(*, project: Path, package_roots: Sequence[str]) -> str:
 def own_digest() -> str:
     """Return a digest over the part of this program that makes results."""
     package = Path(__file__).resolve().parents[1]
-    files = [*package.glob("*.py"), *(file for room in _MAKERS for file in (package / room).rglob("*.py"))]
+    rooms = (package / room for room in _MAKERS)
+    files = [*package.glob("*.py"), package / "editable" / "resolution.py", *(file for room in rooms for file in room.rglob("*.py"))]
     return _digest([[str(file.relative_to(package)), digest_of_file(file)] for file in sorted(files)])
 
 

@@ -1,71 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the result of a job depends on besides the job itself, by name, and what it is now.
 
-A name has one of four forms. Files and folders below the project are named relative to it, so that copies of a project in
-several places share their results.
+A name has one of six forms. Files and folders below the project are named relative to it, those in folders to import from as
+`*/PATH`, so that copies of a project and environments in several places share their results.
 
-`file:PATH`  the content of a file
-`list:PATH`  the names in a folder
-`env:NAME`   an environment variable of the compile processes
-`dist:NAME`  an installed distribution, by its RECORD (https://packaging.python.org/en/latest/specifications/recording-installed-packages/)
+`file:PATH`    the content of a file
+`list:PATH`    the names in a folder
+`exists:PATH`  whether something is there, and what
+`env:NAME`     an environment variable of the compile processes
+`dist:NAME`    an installed distribution, by version and RECORD
+               (https://packaging.python.org/en/latest/specifications/recording-installed-packages/)
+`import:…`     what names of modules resolve to; see `editable.resolution`
 
-A fingerprint is a SHA-256 digest, or None for what does not exist: that a file is absent is a dependency too, where it
-would be imported or read if it were there.
+A fingerprint is a SHA-256 digest, for `exists:` a word, or None for what does not exist: that a file is absent is a dependency too,
+where it would be imported or read if it were there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from typing import TYPE_CHECKING
+
+from flydsl_build.editable.resolution import (
+    Resolver,
+    digest_of_distribution,
+    digest_of_file,
+    digest_of_folder,
+    presence,
+    start_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-__all__ = ["Fingerprints", "digest_of_distribution", "digest_of_file", "digest_of_record"]
-
-
-def digest_of_file(path: str | Path) -> str | None:
-    """Return the SHA-256 of a file; None if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
-def digest_of_distribution(name: str) -> str | None:
-    """Return a digest over the files of an installed distribution, as its RECORD lists them; None if there is none."""
-    import importlib.metadata
-
-    try:
-        found = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return (
-        digest_of_record(found.read_text("RECORD")) or hashlib.sha256((found.read_text("METADATA") or found.version).encode()).hexdigest()
-    )
-
-
-def digest_of_record(text: str | None) -> str | None:
-    """Return a digest over what a RECORD says of the files of a distribution; None if it says nothing.
-
-    What differs between two installations of one wheel is left out: scripts have the path of the interpreter in them, installers
-    note how they were called, and compiled bytecode has no digest.
-    """
-    lines = [line.rpartition(",")[0].rpartition(",") for line in (text or "").splitlines()]
-    kept = sorted(f"{path},{digest}" for path, _, digest in lines if digest and not path.startswith("..") and ".dist-info/" not in path)
-    return hashlib.sha256("\n".join(kept).encode()).hexdigest() if kept else None
-
-
-def _digest_of_folder(path: str) -> str | None:
-    try:
-        # What Python leaves behind is no content of a project.
-        names = sorted(name for name in os.listdir(path) if name != "__pycache__")
-    except OSError:
-        return None
-    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+__all__ = ["Fingerprints"]
 
 
 class Fingerprints:
@@ -77,11 +47,14 @@ class Fingerprints:
         The folder that relative names start from.
     environ
         The environment of the compile processes.
+    resolver
+        What names of modules resolve to; by default, what they would in a process that is started now.
     """
 
-    def __init__(self, project: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, project: str, environ: Mapping[str, str], resolver: Resolver | None = None) -> None:
         self._project = project
         self._environ = environ
+        self._resolver = resolver or Resolver(start_path(), sys.meta_path)
         self._known: dict[str, str | None] = {}
 
     def __getitem__(self, name: str) -> str | None:
@@ -100,11 +73,12 @@ class Fingerprints:
 
     def _read(self, name: str) -> str | None:
         kind, _, rest = name.partition(":")
-        if kind == "file":
-            return digest_of_file(os.path.join(self._project, rest))
-        if kind == "list":
-            return _digest_of_folder(os.path.join(self._project, rest))
         if kind == "env":
             value = self._environ.get(rest)
             return None if value is None else hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()
-        return digest_of_distribution(rest)
+        if kind == "dist":
+            return digest_of_distribution(self._resolver.record(rest))
+        if kind == "import":
+            return self._resolver.imported(name, self.__getitem__)
+        read = {"file": digest_of_file, "list": digest_of_folder, "exists": presence}[kind]
+        return read(os.path.join(self._project, self._resolver.place(rest)))

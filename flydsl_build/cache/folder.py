@@ -47,16 +47,17 @@ _HOUR = 3600 * 10**9
 
 
 def default_folder() -> Path:
-    """Return the user's cache folder by the convention of the platform.
+    """Return the folder in the user's cache folder (https://specifications.freedesktop.org/basedir-spec/latest/).
+
+    It is worked out here, so that it is the same one whoever asks, with whatever installed.
 
     Raises
     ------
-    ImportError
-        platformdirs is not installed.
+    RuntimeError
+        The user has no home folder.
     """
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("flydsl-build", appauthor=False))
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "flydsl-build"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,8 +158,13 @@ class CacheFolder:
         if digest.decode(errors="replace") != hashlib.sha256(data).hexdigest():
             self._remove_damaged(path)
             return None
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            self._remove_damaged(path)
+            return None
         self._touch(path)
-        return json.loads(data)
+        return value
 
     def set_record(self, kind: str, key: str, value: Any) -> None:
         """Write a record; what it refers to must have been written before."""

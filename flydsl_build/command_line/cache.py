@@ -54,12 +54,12 @@ def _folder(arguments: argparse.Namespace) -> CacheFolder:
         settings = Settings(project_dir=here, cache_dir=here / given if given else None)
     try:
         folder = arguments.cache_dir or settings.cache_dir or default_folder()
-    except ImportError:
+    except RuntimeError:
         raise BuildError(
             Fault(
                 where="cache",
-                what="platformdirs is not installed, so no folder is known",
-                fix="pip install platformdirs, or name it: --cache-dir DIR",
+                what="the user has no home folder, so no folder is known",
+                fix="set HOME or XDG_CACHE_HOME, or name it: --cache-dir DIR",
             )
         ) from None
     try:
@@ -102,14 +102,14 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from flydsl_build.config.sources import SIZE_FIX, size_of
+    from flydsl_build.config.kinds import SIZE_WORDS, size_of
     from flydsl_build.toolchain.discovery import remove_abandoned_folders
 
     limit = None
     if arguments.size is not None:
         limit = 0 if arguments.size.strip() == "0" else size_of(arguments.size)
         if limit is None:
-            raise BuildError(Fault(where="--size", what=f'found "{arguments.size}"', fix=SIZE_FIX))
+            raise BuildError(Fault(where="--size", what=f'found "{arguments.size}"', fix=f"write {SIZE_WORDS}"))
     cache = _folder(arguments)
     removed = cache.prune(limit)
     sys.stdout.write(f"{_size(removed)} removed, {_size(cache.info().size)} left\n")

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from flydsl_build.bundle.manifest import Manifest
+from flydsl_build.bundle.placement import anchor_depth, is_artefact, is_artefact_folder, is_manifest
 from flydsl_build.errors import BuildError, Fault
-from flydsl_build.package.placement import anchor_depth, is_artefact, is_artefact_folder, is_manifest
 from flydsl_build.package.sbom import SBOM_FILE
 from flydsl_build.package.wheel_metadata import escaped
 

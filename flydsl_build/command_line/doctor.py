@@ -31,7 +31,6 @@ _NOTE = {
     "torch": "not needed to build: compile processes have a stand-in",
     "ziglang": "brings a linker, which is needed where no other is found",
     "rich": "the live display of progress",
-    "platformdirs": "the user's place for the cache; without it, a cache is kept only where `cache-dir` says",
 }
 _OK, _NOTED, _MISSING = "ok", "--", "!!"
 

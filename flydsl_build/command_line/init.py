@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flydsl_build.command_line.arguments import add_project, project_folder, table_in, write_file
 from flydsl_build.command_line.source_search import search_sources
 from flydsl_build.config.keys import quote_key
-from flydsl_build.config.sources import SETUPTOOLS
+from flydsl_build.config.kinds import SETUPTOOLS
 from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flydsl_build.command_line.arguments import Subparsers
     from flydsl_build.command_line.contents import BuiltModule, Contents
     from flydsl_build.jobs.launcher import Slot
-    from flydsl_build.targets.elf import AmdgpuCodeObject
+    from flydsl_build.targets.code_object import AmdgpuCodeObject
 
 __all__ = ["add"]
 
@@ -76,7 +76,8 @@ def code_object_bytes(module: BuiltModule, unit: Unit, target: str, contents: Co
 
 
 def _read_code_object(module: BuiltModule, unit: Unit, target: str, contents: Contents) -> AmdgpuCodeObject:
-    from flydsl_build.targets.elf import ElfError, read_code_object
+    from flydsl_build.targets.code_object import read_code_object
+    from flydsl_build.targets.elf import ElfError
 
     try:
         return read_code_object(code_object_bytes(module, unit, target, contents))
@@ -93,7 +94,7 @@ def _describe(module: BuiltModule, contents: Contents) -> dict[str, Any]:
     """Return the manifest, with argument types as authors write them, and what only the files say."""
     from flydsl_build.declare.argument_grammar import format_argument
     from flydsl_build.package.summary import occupancy
-    from flydsl_build.targets.elf import describe_e_flags
+    from flydsl_build.targets.code_object import describe_e_flags
 
     manifest = module.manifest
     data: dict[str, Any] = json.loads(manifest.to_text())
@@ -202,7 +203,7 @@ def _is_here(module: BuiltModule, unit: Unit, target: str, contents: Contents) -
 
 
 def _code_object(module: BuiltModule, unit: Unit, target: str, code_object: CodeObject, contents: Contents) -> str:
-    from flydsl_build.targets.elf import describe_e_flags
+    from flydsl_build.targets.code_object import describe_e_flags
 
     if not _is_here(module, unit, target, contents):
         return f"{code_object.size} bytes in the wheel of {_device_name(module, target)}, SHA-256 {code_object.sha256}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flydsl_build.command_line.arguments import Subparsers
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
-    from flydsl_build.package.grouping import Groups
+    from flydsl_build.package.planning import Groups
 
 __all__ = ["add"]
 
@@ -39,7 +39,7 @@ def add(subparsers: Subparsers) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from flydsl_build.config.settings import read_settings
     from flydsl_build.declare.expand import expand
-    from flydsl_build.package.grouping import group_specializations
+    from flydsl_build.package.planning import group_specializations
 
     project = project_folder(arguments.project)
     # Everything that is read lives until the end: looking for garbage in between takes a third of the time of ten thousand declarations.

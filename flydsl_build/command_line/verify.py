@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from flydsl_build.bundle.placement import is_artefact_folder, is_manifest
 from flydsl_build.command_line.contents import open_contents
 from flydsl_build.errors import BuildError, Fault, VerifyError
-from flydsl_build.package.placement import is_artefact_folder, is_manifest
 from flydsl_build.package.wheel_file import record_digest
 
 if TYPE_CHECKING:

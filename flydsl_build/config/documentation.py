@@ -12,7 +12,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .keys import TomlType, keys_of
+from .keys import Key, keys_of
 from .tables import Settings
 
 if TYPE_CHECKING:
@@ -27,29 +27,17 @@ class SettingDoc:
 
     Parameters
     ----------
-    key
+    path
         The key from `[tool.flydsl-build]` on, e.g. `kernels."module:attribute".args`.
-    type
-        The type of the value in words.
-    default
-        The default in words or TOML; empty if there is none.
     doc
         What the setting does.
-    config
-        The `-C` config setting, or empty.
-    env
-        The environment variable, or empty.
-    toml_type
-        The type, with its JSON schema and the dataclass of a nested table.
+    key
+        Its type, its default, and what it is called outside the table.
     """
 
-    key: str
-    type: str
-    default: str
+    path: str
     doc: str
-    config: str
-    env: str
-    toml_type: TomlType
+    key: Key
 
 
 def field_docs(table: type) -> dict[str, str]:
@@ -82,15 +70,7 @@ def _document(table: type, prefix: str, seen: set[type]) -> Iterator[SettingDoc]
     docs = field_docs(table)
     for name, key in keys_of(table).items():
         path = prefix + key.name
-        yield SettingDoc(
-            key=path,
-            type=key.type.text,
-            default=key.default,
-            doc=docs[name],
-            config=f"-C {key.config}=" if key.config else "",
-            env=key.env,
-            toml_type=key.type,
-        )
+        yield SettingDoc(path=path, doc=docs[name], key=key)
         inner = key.type.table
         if inner is not None and inner not in seen:
             named = key.type.named
@@ -101,9 +81,10 @@ def settings_table_markdown() -> str:
     """Return the README's table of settings."""
     lines = ["| Key | Type | Default | Meaning | `-C`, environment |", "| --- | --- | --- | --- | --- |"]
     for each in document_settings():
-        outside = ", ".join(f"`{text}`" for text in (each.config, each.env) if text)
-        default = f"`{each.default}`" if _is_toml(each.default) else each.default
-        cells = (f"`{each.key}`", each.type, default, each.doc, outside)
+        key = each.key
+        outside = ", ".join(f"`{text}`" for text in (key.config and f"-C {key.config}=", key.env) if text)
+        default = f"`{key.default}`" if _is_toml(key.default) else key.default
+        cells = (f"`{each.path}`", key.type.text, default, each.doc, outside)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 

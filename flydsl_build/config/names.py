@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of Python things as authors write them: `name`, `dotted.name`, `module:attribute`."""
+"""Names of Python things as authors write them: `name`, `dotted.name`, `module:attribute`, and names of distributions."""
 
 from __future__ import annotations
 
 import keyword
+import re
 import string
 
-__all__ = ["is_dotted_name", "is_name", "placeholders", "reference_fault"]
+__all__ = ["is_dotted_name", "is_name", "normalized", "placeholders", "reference_fault"]
+
+
+def normalized(name: str) -> str:
+    """Return the one spelling of a distribution's name or extra that all others are equal to (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def is_name(text: str) -> bool:

@@ -11,27 +11,15 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from ..targets.processors import TARGETS
-from .keys import quote_key
-from .names import is_dotted_name, is_name, placeholders, reference_fault
-from .sources import (
-    PER_ARCH_TAGS,
-    SETUPTOOLS,
-    SIZE_FIX,
-    URL_FAULT,
-    WHEELS,
-    Override,
-    base_settings,
-    is_url,
-    read_overrides,
-    size_of,
-    targets_of,
-)
+from .keys import keys_of, quote_key
+from .kinds import SETUPTOOLS
+from .names import is_name, placeholders, reference_fault
+from .sources import Override, base_settings, read_overrides
 from .table_reader import TableReader, describe
-from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, PlainValue, Settings, WrittenNames
+from .tables import AxisTable, CompileOptions, ExternTable, KernelTable, ParameterSet, Settings
 
 __all__ = [
     "AxisTable",
@@ -191,46 +179,21 @@ def _syntax_fault(message: str, text: str) -> Fault:
 
 def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Override], faults: FaultCollector) -> Settings:
     """Return the settings of the table, with the overrides; parts with faults are left at their defaults."""
-    reader.check_keys(Settings)
-    archs = _archs(reader)
-    found: dict[str, Any] = {
-        "base": _base(reader),
-        "archs": archs,
-        "load": reader.choice("load", ("import", "lazy")),
-        "editable": reader.choice("editable", ("aot", "jit")),
-        "wheel": reader.choice("wheel", WHEELS),
-        "per_arch_tag": reader.choice("per-arch-tag", PER_ARCH_TAGS),
-        "timeout": reader.seconds("timeout"),
-        "jobs": reader.integer("jobs", 1),
-        "lld": reader.string("lld"),
-        "rocm_path": reader.string("rocm-path"),
-        "cache": reader.boolean("cache"),
-        "cache_dir": reader.string("cache-dir"),
-        "cache_size": _cache_size(reader),
-        "remote_cache": _remote_cache(reader),
-        "remote_cache_write": reader.boolean("remote-cache-write"),
-        "executor": reader.choice("executor", ("local", "dask")),
-        "executor_address": reader.string("executor-address"),
-        "verbose": reader.boolean("verbose"),
-        "dump_ir": reader.string("dump-ir"),
-        "torch_ops": reader.boolean("torch-ops"),
-        "allow_empty": reader.boolean("allow-empty"),
-        "kernels_from": reader.reference("kernels-from"),
-        "options": _options(reader),
-    }
-    found = {name: value for name, value in found.items() if value is not None}
+    found = reader.read(Settings)
+    has_archs = "archs" in found
     found.update((name, override.value) for name, override in overrides.items())
-    for name in ("lld", "rocm_path", "cache_dir", "dump_ir"):
-        if name in found:
+    for name, key in keys_of(Settings).items():
+        if key.type.is_path and name in found:
             found[name] = _folder_or_file(found[name], project_dir)
     axes = _axes(reader)
+    found["options"] = _options(reader)
     found["axes"] = axes
     found["env"] = _env(reader, axes)
     found["externs"] = _externs(reader, axes)
     found["kernels"] = _kernels(reader, axes, faults)
     found["wheel_from"] = overrides["wheel"].where if "wheel" in overrides else reader.place("wheel") if "wheel" in reader.table else ""
     found["archs_override"] = "archs" in overrides
-    found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if archs is not None else ""
+    found["archs_from"] = overrides["archs"].where if "archs" in overrides else reader.place("archs") if has_archs else ""
     settings = Settings(project_dir=project_dir, **found)
     address = settings.executor_address
     if settings.executor == "dask" and address is not None and re.fullmatch(r"([a-z]+://)?[^/\s]+:\d+/?", address) is None:
@@ -249,57 +212,12 @@ def _settings(reader: TableReader, project_dir: Path, overrides: dict[str, Overr
     return settings
 
 
-def _remote_cache(reader: TableReader) -> str | None:
-    text = reader.string("remote-cache")
-    if text is not None and not is_url(text):
-        reader.reject("remote-cache", *URL_FAULT)
-        return None
-    return text
-
-
 def _folder_or_file(text: str, project_dir: Path) -> Path:
     """Return the path that a setting means: from the project's folder, or from a home folder if it begins with `~`."""
     try:
         return project_dir / Path(text).expanduser()
     except RuntimeError:  # there is no such user, so it is the name of a file
         return project_dir / text
-
-
-def _base(reader: TableReader) -> str | None:
-    name = reader.string("base")
-    if name is not None and name.startswith("flydsl_build"):
-        reader.reject("base", f'"{name}" is this back end itself', "name another, or leave the key out for setuptools")
-        return None
-    if name is not None and name.startswith(f"{SETUPTOOLS}:"):
-        reader.reject("base", f'"{name}" is setuptools in another form', f'write "{SETUPTOOLS}", or leave the key out')
-        return None
-    if name is None or re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?", name):
-        return name
-    reader.reject("base", f'"{name}" is not the name of a module', 'write it as build-backend is written, such as "hatchling.build"')
-    return None
-
-
-def _cache_size(reader: TableReader) -> int | None:
-    value = reader.table.get("cache-size")
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    size = size_of(value) if isinstance(value, str) else None
-    if size is None:
-        reader.reject("cache-size", f"found {describe(value)}", SIZE_FIX)
-    return size
-
-
-def _archs(reader: TableReader) -> tuple[str, ...] | None:
-    """Return the `archs` of a table, checked, or None."""
-    names = reader.strings("archs")
-    if names is None:
-        return None
-    if not names and not reader.table["archs"]:
-        reader.reject("archs", "the list of architectures is empty", 'write at least one, such as ["gfx942"]')
-        return None
-    return targets_of(names, reader.place("archs"), reader.faults)
 
 
 def _axes(reader: TableReader) -> tuple[AxisTable, ...]:
@@ -313,8 +231,8 @@ def _axes(reader: TableReader) -> tuple[AxisTable, ...]:
         if not is_name(name) or name == "arch":
             tables.reject(name, f'"{name}" cannot be the name of an axis', "write a Python name other than arch")
             continue
-        table.check_keys(AxisTable)
-        values = table.strings("values")
+        read = table.read(AxisTable)
+        values = read.get("values")
         if not values:
             if "values" not in table.table:
                 table.reject("values", "missing", 'list the values to build for, such as ["mlx5", "bnxt"]')
@@ -328,7 +246,7 @@ def _axes(reader: TableReader) -> tuple[AxisTable, ...]:
         twin = next((axis.name for axis in found if axis.name.upper() == name.upper()), None)
         if twin is not None:
             tables.reject(name, f"FLYDSL_BUILD_AXIS_{name.upper()} would set this axis and {twin}", "rename one of them")
-        found.append(AxisTable(name=name, where=table.where, values=values, select=table.reference("select")))
+        found.append(AxisTable(name=name, where=table.where, values=values, select=read.get("select")))
     return tuple(found)
 
 
@@ -373,36 +291,11 @@ def _externs(reader: TableReader, axes: tuple[AxisTable, ...]) -> tuple[ExternTa
         if not symbol or any(character.isspace() for character in symbol):
             tables.reject(symbol, f'"{symbol}" is neither a symbol name nor a glob')
             continue
-        table.check_keys(ExternTable)
-        bitcode = table.strings("bitcode", or_one=True) or ()
-        for path in bitcode:
+        extern = ExternTable(symbol=symbol, where=table.where, **table.read(ExternTable))
+        for path in extern.bitcode:
             _check_placeholders(path, table.place("bitcode"), axes, table.faults)
-        compatible = targets_of(table.strings("compatible") or (), table.place("compatible"), table.faults)
-        found.append(
-            ExternTable(
-                symbol=symbol,
-                where=table.where,
-                bitcode=bitcode,
-                globals=table.strings("globals") or (),
-                init=table.reference("init"),
-                compatible=compatible,
-                license_files=_license_files(table),
-            )
-        )
+        found.append(extern)
     return tuple(found)
-
-
-def _license_files(table: TableReader) -> tuple[str, ...]:
-    """Return globs of licence files, as PEP 639 has them: relative to the project, and not out of it."""
-    globs = table.strings("license-files") or ()
-    for index, text in enumerate(globs):
-        if text.startswith("/") or "\\" in text or "\0" in text or ".." in text.split("/"):
-            table.faults.add(
-                f"{table.place('license-files')}[{index}]",
-                f'"{text}" is not a path inside the project',
-                "write a glob relative to the project, with forward slashes; a licence from elsewhere has to be copied into the project",
-            )
-    return globs
 
 
 def _options(reader: TableReader) -> CompileOptions:
@@ -413,49 +306,8 @@ def _options(reader: TableReader) -> CompileOptions:
 def _options_of(table: TableReader, targets: Iterable[str]) -> CompileOptions:
     """Return the options of a table; nested tables of targets are read if `targets` has any."""
     targets = tuple(name for name in table.table if name in targets)
-    table.check_keys(CompileOptions, also=targets)
-    return CompileOptions(
-        opt_level=table.integer("opt-level", 0, 3),
-        fast_fp_math=table.boolean("fast-fp-math"),
-        unsafe_fp_math=table.boolean("unsafe-fp-math"),
-        waves_per_eu=_waves(table),
-        debug_lines=table.boolean("debug-lines"),
-        llvm_options=_llvm_options(table),
-        targets=tuple((name, _options_of(nested, ())) for name in targets if (nested := table.table_at(name)) is not None),
-    )
-
-
-def _waves(table: TableReader) -> int | tuple[int, int] | None:
-    value = table.table.get("waves-per-eu")
-    if not isinstance(value, list | tuple):
-        return table.integer("waves-per-eu", 0, 20)
-    fix = "write an integer, or [low, high] with 1 <= low <= high <= 20"
-    if len(value) != 2 or not all(isinstance(item, int) and not isinstance(item, bool) for item in value):
-        table.reject("waves-per-eu", "found a list that is not two integers", fix)
-        return None
-    low, high = value
-    if not 1 <= low <= high <= 20:
-        table.reject("waves-per-eu", f"found [{low}, {high}]", fix)
-        return None
-    return low, high
-
-
-def _llvm_options(reader: TableReader) -> tuple[tuple[str, bool | int | str], ...]:
-    found: list[tuple[str, bool | int | str]] = []
-    table = reader.table_at("llvm-options")
-    for name, value in table.table.items() if table else ():
-        assert table is not None
-        if name.startswith("-"):
-            table.reject(name, "the name has its dashes", f'write "{name.lstrip("-")}"')
-        elif not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-            table.reject(name, "not the name of an LLVM option")
-        elif re.match(r"help|version$|print-(all-)?options$", name):
-            table.reject(name, "LLVM prints something for this option and ends the process", "remove it")
-        elif not isinstance(value, bool | int | str):
-            table.reject(name, f"found {describe(value)}", "write a boolean, an integer or a string")
-        else:
-            found.append((name, value))
-    return tuple(found)
+    inner = tuple((name, _options_of(nested, ())) for name in targets if (nested := table.table_at(name)) is not None)
+    return CompileOptions(**table.read(CompileOptions, also=targets), targets=inner)
 
 
 def _kernels(reader: TableReader, axes: tuple[AxisTable, ...], faults: FaultCollector) -> tuple[KernelTable, ...]:
@@ -498,20 +350,12 @@ def _check_nearly_repeated(keys: list[str], tables: TableReader, faults: FaultCo
 
 def _kernel(key: str, table: TableReader, axes: tuple[AxisTable, ...]) -> KernelTable | None:
     """Return one kernel's table, or None if its key is wrong."""
-    table.check_keys(KernelTable)
     fault = reference_fault(key)
-    found: dict[str, Any] = {
-        "archs": _archs(table),
-        "params": _choice_tables(table, "params"),
-        "constexpr": _choice_tables(table, "constexpr"),
-        "args": _argument_tables(table),
-        "returns": _returns(table),
-        "launcher": _inner_launcher(table),
-        "out": _out(table),
-        "options": _options(table),
-        "axes": _kernel_axes(table, axes),
-        "sets": tuple(_parameter_set(each) for each in _set_tables(table)),
-    }
+    found = table.read(KernelTable)
+    found["options"] = _options(table)
+    if "axes" in found:
+        found["axes"] = _known_axes(found["axes"], table, axes)
+    found["sets"] = tuple(_parameter_set(each) for each in _set_tables(table))
     for name in ("params", "constexpr", "args", "returns", "launcher", "out", "archs"):
         if name in table.table and found["sets"] and all(getattr(each, name) is not None for each in found["sets"]):
             table.reject(name, f"every set has {name} of its own, so this is used by none", "remove it, or add a set for it")
@@ -519,7 +363,6 @@ def _kernel(key: str, table: TableReader, axes: tuple[AxisTable, ...]) -> Kernel
         table.faults.add(table.where, *fault)
         return None
     module, _, attribute = key.partition(":")
-    found = {name: value for name, value in found.items() if value is not None}
     return KernelTable(key=key, module=module, attribute=attribute, where=table.where, **found)
 
 
@@ -531,75 +374,15 @@ def _set_tables(table: TableReader) -> list[TableReader]:
 
 
 def _parameter_set(table: TableReader) -> ParameterSet:
-    table.check_keys(ParameterSet)
-    return ParameterSet(
-        where=table.where,
-        params=_choice_tables(table, "params"),
-        constexpr=_choice_tables(table, "constexpr"),
-        args=_argument_tables(table),
-        returns=_returns(table),
-        launcher=_inner_launcher(table),
-        out=_out(table),
-        archs=_archs(table),
-        options=_options(table),
-    )
+    return ParameterSet(where=table.where, **table.read(ParameterSet), options=_options(table))
 
 
-def _choice_tables(table: TableReader, key: str) -> tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None:
-    tables = table.tables_at(key)
-    return None if tables is None else tuple(each.choices() for each in tables)
-
-
-def _argument_tables(table: TableReader) -> tuple[Mapping[str, Any], ...] | None:
-    tables = table.tables_at("args")
-    return None if tables is None else tuple(each.argument_texts() for each in tables)
-
-
-def _returns(table: TableReader) -> tuple[str, ...] | None:
-    names = table.strings("returns")
-    if names is None:
-        return None
-    if not names and not table.table["returns"]:
-        table.reject("returns", "the list is empty", 'name what the factory returns, such as ["fwd", "bwd"], or remove it')
-    elif len(names) < len(table.table["returns"]) and all(isinstance(name, str) and name.strip() for name in table.table["returns"]):
-        table.reject("returns", "a name stands in the list twice", "name each launcher once")
-    for name in names:
-        # They become attributes of the stub's objects and parts of names.
-        if not is_name(name) or name.startswith("__"):
-            table.reject("returns", f'"{name}" is not a Python name', "write names such as fwd")
-    return names
-
-
-def _inner_launcher(table: TableReader) -> str | Mapping[str, str] | None:
-    if not isinstance(table.table.get("launcher"), Mapping):
-        found = table.string("launcher")
-        named = {} if found is None else {"launcher": (found, table)}
-    else:
-        inner = table.table_at("launcher")
-        assert inner is not None
-        named = {name: (text, inner) for name in inner.table if (text := inner.string(name)) is not None}
-        found = None
-    for name, (text, place) in named.items():
-        if not is_dotted_name(text):
-            place.reject(name, f'"{text}" is not a name', 'write the name that the launcher has in the function, such as "launch_gemm"')
-    return found if found is not None or not named else {name: text for name, (text, _) in named.items()}
-
-
-def _out(table: TableReader) -> WrittenNames | None:
-    if not isinstance(table.table.get("out"), Mapping):
-        return table.strings("out")
-    tables = table.table_at("out")
-    assert tables is not None
-    return {name: tables.strings(name) or () for name in tables.table}
-
-
-def _kernel_axes(table: TableReader, axes: tuple[AxisTable, ...]) -> tuple[str, ...] | None:
-    names = table.strings("axes")
+def _known_axes(names: tuple[str, ...], table: TableReader, axes: tuple[AxisTable, ...]) -> tuple[str, ...]:
     known = [axis.name for axis in axes]
-    for name in names or ():
+    for name in names:
         if name not in known:
             table.reject("axes", f'unknown axis "{name}"', did_you_mean(name, known) or f"declare it: [{_TABLE}.axes.{quote_key(name)}]")
-    return None if names is None else tuple(name for name in names if name in known)
+    return tuple(name for name in names if name in known)
 
 
 # Checks of the whole

@@ -8,36 +8,20 @@ Front ends hand config settings to the back end unchecked, and setuptools passes
 from __future__ import annotations
 
 import difflib
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ConfigError, FaultCollector, did_you_mean
-from ..targets.processors import parse_target
+from ..errors import did_you_mean
 from .keys import keys_of
-from .table_reader import SECONDS, describe, seconds_of
+from .table_reader import describe
 from .tables import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-__all__ = [
-    "PER_ARCH_TAGS",
-    "SETUPTOOLS",
-    "SIZE_FIX",
-    "URL_FAULT",
-    "WHEELS",
-    "Override",
-    "base_settings",
-    "given_settings",
-    "is_url",
-    "read_overrides",
-    "size_of",
-    "split_list",
-    "targets_of",
-]
+    from ..errors import FaultCollector
+    from .keys import TomlType
 
-SETUPTOOLS = "setuptools.build_meta"
-"""The base that a project has which names none."""
+__all__ = ["Override", "base_settings", "given_settings", "read_overrides"]
 
 _PREFIX = "flydsl-build."
 
@@ -47,37 +31,12 @@ SETUPTOOLS_KEYS = ("--build-option", "--editable_mode", "--global-option", "--qu
 RUNTIME_VARIABLES = ("FLYDSL_BUILD_EDITABLE_REBUILD", "FLYDSL_BUILD_LOAD")
 """Variables of the same prefix that installed packages read when they load, and the build does not."""
 
-WHEELS = ("fat", "per-arch", "host", "device", "variant")
-PER_ARCH_TAGS = ("local-version", "build-tag")
 
-_TRUE = ("1", "on", "true", "yes")
-_FALSE = ("0", "false", "no", "off")
-
-
-class Override:
+class Override(NamedTuple):
     """A value from outside the table, with its place."""
 
-    __slots__ = ("value", "where")
-
-    def __init__(self, value: Any, where: str) -> None:
-        self.value = value
-        self.where = where
-
-
-def split_list(text: str) -> list[str]:
-    """Return the items of a list written with commas, semicolons or blanks, without repetition."""
-    return list(dict.fromkeys(item for item in re.split(r"[,;\s]+", text) if item))
-
-
-def targets_of(names: tuple[str, ...] | list[str], where: str, faults: FaultCollector) -> tuple[str, ...]:
-    """Return the names that are targets, each once, and record a fault for each other one."""
-    found: list[str] = []
-    for name in names:
-        try:
-            found.append(parse_target(name, where).name)
-        except ConfigError as error:
-            faults.extend(error.faults)
-    return tuple(dict.fromkeys(found))
+    value: Any
+    where: str
 
 
 def read_overrides(
@@ -103,8 +62,9 @@ def read_overrides(
 
     for variable, name in by_env.items():
         text = environ.get(variable, "")
-        if text.strip():
-            _take(found, name, [text], variable, faults)
+        override = _override(keys[name].type, [text], variable, faults) if text.strip() else None
+        if override is not None:
+            found[name] = override
     _find_misspelt(environ, list(by_env), faults)
 
     given: dict[str, str] = {}
@@ -123,8 +83,9 @@ def read_overrides(
             continue
         given[name] = where
         texts = _texts(value, where, faults)
-        if texts is not None:
-            _take(found, name, texts, where, faults)
+        override = None if texts is None else _override(keys[name].type, texts, where, faults)
+        if override is not None:
+            found[name] = override
     return found
 
 
@@ -159,113 +120,20 @@ def _texts(value: object, where: str, faults: FaultCollector) -> list[str] | Non
     return texts
 
 
-def _take(found: dict[str, Override], name: str, texts: list[str], where: str, faults: FaultCollector) -> None:
-    """Read the text for one field, or record why it cannot be read."""
-    if name == "archs":
-        names = split_list(" ".join(texts))
-        if not names:
-            faults.add(where, "the list of architectures is empty", f"write {_example(where, 'gfx942,gfx1100')}")
-        # Although some are wrong, the author did override the table: the rest of the checks go by this list.
-        found[name] = Override(targets_of(names, where, faults), where)
-        return
-    secret = name in _SECRET
+def _override(toml_type: TomlType, texts: list[str], where: str, faults: FaultCollector) -> Override | None:
+    """Read the text for one setting, or record why it cannot be read."""
+    if toml_type.parse_list is not None:
+        return Override(toml_type.parse_list(texts, where, faults), where)
+    assert toml_type.parse is not None
     if len(set(texts)) > 1:
-        values = "" if secret else ": " + ", ".join(f'"{text}"' for text in texts)
+        values = "" if toml_type.secret else ": " + ", ".join(f'"{text}"' for text in texts)
         faults.add(where, f"given {len(texts)} times with different values{values}", "give it once")
-        return
-    text = texts[0].strip()
-    value, words = _VALUES[name](text)
-    if value is None:
-        faults.add(where, URL_FAULT[0] if secret else f'found "{texts[0]}"', f"write {words}")
-    else:
-        found[name] = Override(value, where)
-
-
-def _example(where: str, value: str) -> str:
-    return f"{where}={value}"
-
-
-def _boolean(text: str) -> tuple[bool | None, str]:
-    # `-C verbose` reaches the back end as an empty string.
-    low = text.lower()
-    return (True if low in ("", *_TRUE) else False if low in _FALSE else None), "true or false"
-
-
-def _jobs(text: str) -> tuple[int | None, str]:
-    return (int(text) if re.fullmatch(r"[0-9]{1,9}", text) and int(text) else None), "an integer of at least 1"
-
-
-def _seconds(text: str) -> tuple[float | None, str]:
-    return seconds_of(text), SECONDS
-
-
-def _one_of(*words: str) -> Callable[[str], tuple[str | None, str]]:
-    spelled = " or ".join(f'"{word}"' for word in words)
-    return lambda text: ((text if text in words else None), spelled)
-
-
-def _path(text: str) -> tuple[str | None, str]:
-    return (text or None), "a path"
-
-
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kmgt])(i?))?b?", re.IGNORECASE | re.ASCII)
-SIZE_FIX = 'write a number of bytes above 0, or text such as "500 MB" or "5 GB"'
-
-
-def size_of(text: str) -> int | None:
-    """Return the bytes that a text such as "5 GB", "512 MiB" or "1000000" means, or None."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
         return None
-    number, prefix, binary = match.groups()
-    unit = (1024 if binary else 1000) ** ("kmgt".index(prefix.lower()) + 1) if prefix else 1
-    return int(float(number) * unit) or None
-
-
-def _bytes(text: str) -> tuple[int | None, str]:
-    return size_of(text), SIZE_FIX.removeprefix("write ")
-
-
-# A query would stand behind the names of files, and what looks like a glob is one to fsspec.
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://[^\s?#*\[\]]*")
-URL_FAULT = ("found no URL that names can be added to", 'write one without ?, # and globs, such as "s3://bucket/prefix"')
-"""What is wrong, and what to do. Not what was found: it may have a password in it."""
-
-
-def is_url(text: str) -> bool:
-    """Tell whether a text is a URL that can be the beginning of others."""
-    return _URL.fullmatch(text) is not None
-
-
-def _url(text: str) -> tuple[str | None, str]:
-    return (text if is_url(text) else None), URL_FAULT[1].removeprefix("write ")
-
-
-def _text(text: str) -> tuple[str | None, str]:
-    return (text or None), "a text"
-
-
-_SECRET = ("remote_cache",)
-
-_VALUES: dict[str, Any] = {
-    "cache": _boolean,
-    "cache_dir": _path,
-    "cache_size": _bytes,
-    "executor": _one_of("local", "dask"),
-    "executor_address": _text,
-    "remote_cache": _url,
-    "remote_cache_write": _boolean,
-    "load": _one_of("import", "lazy"),
-    "editable": _one_of("aot", "jit"),
-    "wheel": _one_of(*WHEELS),
-    "per_arch_tag": _one_of(*PER_ARCH_TAGS),
-    "timeout": _seconds,
-    "jobs": _jobs,
-    "lld": _path,
-    "rocm_path": _path,
-    "verbose": _boolean,
-    "dump_ir": _path,
-}
+    value = toml_type.parse(texts[0].strip())
+    if value is None:
+        faults.add(where, toml_type.secret or f'found "{texts[0]}"', f"write {toml_type.words}")
+        return None
+    return Override(value, where)
 
 
 def _find_misspelt(environ: Mapping[str, str], variables: list[str], faults: FaultCollector) -> None:

@@ -4,35 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..codec import PlainValue, enum_reference, from_enum_reference
 from ..errors import FaultCollector, did_you_mean
 from .keys import keys_of, quote_key
 from .names import is_name, reference_fault
-from .tables import enum_reference, from_enum_reference
 
-if TYPE_CHECKING:
-    from .tables import ArgumentText, PlainValue
+__all__ = ["ArgumentText", "TableReader", "describe"]
 
-__all__ = ["SECONDS", "TableReader", "describe", "seconds_of"]
+ArgumentText = str | Mapping[str, "ArgumentText"]
+"""What an author writes for one argument: the type, or a nested table for a struct."""
 
 _DEEPEST = 16
 """How deep lists and tables of values and argument types may be nested."""
 
 _TOO_DEEP = (f"lists and tables are nested more than {_DEEPEST} deep", "write a flatter value")
-
-# A year. The waits of the operating system end somewhere above that, and none of them says so.
-_LONGEST = 366 * 24 * 3600
-SECONDS = f"a number of seconds above 0 and at most {_LONGEST}"
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the seconds that a text means, or None if it is no number or none that can be waited for."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 < value <= _LONGEST else None
 
 
 def describe(value: object) -> str:  # noqa: PLR0911 - one line a type
@@ -87,12 +74,18 @@ class TableReader:
             if key not in allowed and key not in also:
                 self.reject(key, "unknown key", did_you_mean(key, allowed))
 
-    def _typed(self, key: str, kind: type | tuple[type, ...], words: str) -> Any:
+    def read(self, dataclass_of_table: type, also: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return what the table says, by field of its dataclass, after a look for unknown keys.
+
+        What is not there or is a fault is left out, and so are tables inside that can only be read together with others.
+        """
+        self.check_keys(dataclass_of_table, also)
+        values = {name: key.type.read(self, key.name) for name, key in keys_of(dataclass_of_table).items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _typed(self, key: str, kind: type, words: str) -> Any:
         value = self.table.get(key)
-        if key not in self.table:
-            return None
-        # A boolean is an int to Python, but not to the author.
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if key in self.table and not isinstance(value, kind):
             self.reject(key, f"found {describe(value)}", f"write {words}")
             return None
         return value
@@ -105,41 +98,6 @@ class TableReader:
             return None
         if value is not None and "\0" in value:
             self.reject(key, "the string has a NUL character", "remove it")
-            return None
-        return value if value is None else str(value)
-
-    def boolean(self, key: str) -> bool | None:
-        """Return a boolean, or None."""
-        value = self._typed(key, bool, "true or false")
-        return None if value is None else bool(value)
-
-    def integer(self, key: str, low: int, high: int | None = None) -> int | None:
-        """Return an integer of a range, or None."""
-        words = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
-        value = self._typed(key, int, words)
-        if value is None:
-            return None
-        if value < low or (high is not None and value > high):
-            self.reject(key, f"found {describe(value)}", f"write {words}")
-            return None
-        return int(value)
-
-    def seconds(self, key: str) -> float | None:
-        """Return a number of seconds that can be waited for, or None."""
-        value = self._typed(key, (int, float), SECONDS)
-        if value is None:
-            return None
-        if not 0 < value <= _LONGEST:
-            self.reject(key, f"found {describe(value)}", f"write {SECONDS}")
-            return None
-        return float(value)
-
-    def choice(self, key: str, allowed: tuple[str, ...]) -> str | None:
-        """Return one of some words, or None."""
-        words = " or ".join(f'"{word}"' for word in allowed)
-        value = self._typed(key, str, words)
-        if value is not None and value not in allowed:
-            self.reject(key, f"found {describe(value)}", f"write {words}")
             return None
         return value if value is None else str(value)
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..codec import EnumMember, PlainValue
-from .keys import BOOLEAN, INTEGER, NUMBER, PLAIN, STRING, STRING_OR_STRINGS, STRINGS, TomlType, nested, toml_key
+from ..codec import PlainValue
+from . import kinds
+from .keys import nested, toml_key
+from .table_reader import ArgumentText
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,69 +31,16 @@ __all__ = [
     "PlainValue",
     "Settings",
     "WrittenNames",
-    "enum_reference",
-    "from_enum_reference",
 ]
-
-_MEMBER_KEYS = ("$enum", "$member")
-
-
-def from_enum_reference(reference: str, *, is_exact: bool = False) -> dict[str, PlainValue]:
-    """Return the table that stands for a member of an enum, given as `module:class.name`.
-
-    One that is exact is not meant by text that names it, where what it is given for can be text, too.
-    """
-    return {_MEMBER_KEYS[is_exact]: reference}
-
-
-def enum_reference(value: object) -> str | None:
-    """Return the `module:class.name` of a table that stands for a member of an enum; None for any other value."""
-    if isinstance(value, EnumMember):
-        return f"{value.enum}.{value.name}"
-    if not isinstance(value, Mapping) or len(value) != 1:
-        return None
-    ((key, found),) = value.items()
-    return found if key in _MEMBER_KEYS and isinstance(found, str) and _MEMBER.fullmatch(found) else None
-
-
-ArgumentText = str | Mapping[str, "ArgumentText"]
-"""What an author writes for one argument: the type, or a nested table for a struct."""
 
 WrittenNames = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 """Parameters that a launcher writes: of the only launcher, or by the name of each that a factory returns."""
 
-_WAVES = TomlType(
-    text="integer or [low, high]",
-    schema={"anyOf": [{"type": "integer", "minimum": 0}, {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}]},
-)
-_LEVEL = TomlType(text="integer 0 to 3", schema={"type": "integer", "minimum": 0, "maximum": 3})
-_SIZE = TomlType(
-    text='bytes, or text such as "5 GB"',
-    schema={
-        "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,9})? *([KMGTkmgt]i?)?[Bb]?$"}]
-    },
-)
-_LOAD = TomlType(text='"import" or "lazy"', schema={"enum": ["import", "lazy"]})
-_EXECUTOR = TomlType(text='"local" or "dask"', schema={"enum": ["local", "dask"]})
-_EDITABLE = TomlType(text='"aot" or "jit"', schema={"enum": ["aot", "jit"]})
-_WHEEL = TomlType(
-    text='"fat", "per-arch", "host", "device" or "variant"', schema={"enum": ["fat", "per-arch", "host", "device", "variant"]}
-)
-_PER_ARCH_TAG = TomlType(text='"local-version" or "build-tag"', schema={"enum": ["local-version", "build-tag"]})
-_TABLE_OR_TABLES = TomlType(
-    text="table or list of tables",
-    schema={"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
-)
-_STRING_OR_TABLE = TomlType(
-    text="string or table of strings",
-    schema={"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]},
-)
-_OUT = TomlType(
-    text="list of strings, or table of such lists",
-    schema={"anyOf": [STRINGS.schema, {"type": "object", "additionalProperties": STRINGS.schema}]},
-)
-_STRING_TABLE = TomlType(text="table of strings", schema={"type": "object", "additionalProperties": {"type": "string"}})
-_MEMBER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\.[^.]+")
+_Load = Literal["import", "lazy"]
+_Executor = Literal["local", "dask"]
+_Editable = Literal["aot", "jit"]
+_Wheel = Literal["fat", "per-arch", "host", "device", "variant"]
+_PerArchTag = Literal["local-version", "build-tag"]
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -99,22 +48,24 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 class CompileOptions:
     """How the kernels of a specialization are compiled. None leaves a choice to FlyDSL."""
 
-    opt_level: int | None = field(default=None, metadata=toml_key("opt-level", _LEVEL, default="FlyDSL's own"))
+    opt_level: int | None = field(default=None, metadata=toml_key("opt-level", kinds.integer(0, 3), default="FlyDSL's own"))
     """LLVM's optimisation level for device code."""
 
-    fast_fp_math: bool | None = field(default=None, metadata=toml_key("fast-fp-math", BOOLEAN, default="false"))
+    fast_fp_math: bool | None = field(default=None, metadata=toml_key("fast-fp-math", kinds.BOOLEAN, default="false"))
     """Let floating-point operations be reassociated and contracted, and assume that there are no NaNs or infinities."""
 
-    unsafe_fp_math: bool | None = field(default=None, metadata=toml_key("unsafe-fp-math", BOOLEAN, default="false"))
+    unsafe_fp_math: bool | None = field(default=None, metadata=toml_key("unsafe-fp-math", kinds.BOOLEAN, default="false"))
     """Let device functions be replaced by less exact ones."""
 
-    waves_per_eu: int | tuple[int, int] | None = field(default=None, metadata=toml_key("waves-per-eu", _WAVES, default="FlyDSL's own"))
+    waves_per_eu: int | tuple[int, int] | None = field(default=None, metadata=toml_key("waves-per-eu", kinds.WAVES, default="FlyDSL's own"))
     """How many wavefronts a SIMD should hold: bounds the registers of a kernel. 0 leaves it to LLVM."""
 
-    debug_lines: bool | None = field(default=None, metadata=toml_key("debug-lines", BOOLEAN, default="false"))
+    debug_lines: bool | None = field(default=None, metadata=toml_key("debug-lines", kinds.BOOLEAN, default="false"))
     """Put line tables for the author's Python source into the code objects."""
 
-    llvm_options: tuple[tuple[str, bool | int | str], ...] = field(default=(), metadata=toml_key("llvm-options", PLAIN, default="{}"))
+    llvm_options: tuple[tuple[str, bool | int | str], ...] = field(
+        default=(), metadata=toml_key("llvm-options", kinds.LLVM_OPTIONS, default="{}")
+    )
     """Further LLVM command-line options, without their dashes: `{ amdgpu-early-inline-all = true }`."""
 
     targets: tuple[tuple[str, CompileOptions], ...] = ()
@@ -188,30 +139,30 @@ class ParameterSet:
     """The place of the table, for messages."""
 
     params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
-        default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the kernel's")
+        default=None, metadata=toml_key("params", kinds.CHOICES, default="the kernel's")
     )
     """Factory parameters, as in the kernel's own `params`."""
 
     constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
-        default=None, metadata=toml_key("constexpr", _TABLE_OR_TABLES, default="the kernel's")
+        default=None, metadata=toml_key("constexpr", kinds.CHOICES, default="the kernel's")
     )
     """Constexpr values, as in the kernel's own `constexpr`."""
 
     args: tuple[Mapping[str, ArgumentText], ...] | None = field(
-        default=None, metadata=toml_key("args", _TABLE_OR_TABLES, default="the kernel's")
+        default=None, metadata=toml_key("args", kinds.ARGUMENTS, default="the kernel's")
     )
     """Argument types, as in the kernel's own `args`."""
 
-    returns: tuple[str, ...] | None = field(default=None, metadata=toml_key("returns", STRINGS, default="the kernel's"))
+    returns: tuple[str, ...] | None = field(default=None, metadata=toml_key("returns", kinds.RETURNS, default="the kernel's"))
     """Names of what the factory returns for this set."""
 
-    launcher: str | Mapping[str, str] | None = field(default=None, metadata=toml_key("launcher", _STRING_OR_TABLE, default="the kernel's"))
+    launcher: str | Mapping[str, str] | None = field(default=None, metadata=toml_key("launcher", kinds.LAUNCHER, default="the kernel's"))
     """The launcher inside of a Python function, as the kernel's own `launcher`."""
 
-    out: WrittenNames | None = field(default=None, metadata=toml_key("out", _OUT, default="the kernel's"))
+    out: WrittenNames | None = field(default=None, metadata=toml_key("out", kinds.OUT, default="the kernel's"))
     """What the launchers of this set write, as in the kernel's own `out`."""
 
-    archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the kernel's"))
+    archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", kinds.ARCHS, default="the kernel's"))
     """Targets of this set alone."""
 
     options: CompileOptions = field(default=_NO_OPTIONS, metadata=toml_key("options", nested(CompileOptions), default="the kernel's"))
@@ -237,43 +188,43 @@ class KernelTable:
     where: str
     """The place of the table, for messages."""
 
-    args: tuple[Mapping[str, ArgumentText], ...] = field(default=({},), metadata=toml_key("args", _TABLE_OR_TABLES, default="{}"))
+    args: tuple[Mapping[str, ArgumentText], ...] = field(default=({},), metadata=toml_key("args", kinds.ARGUMENTS, default="{}"))
     """Argument types by parameter name: `dtype[dims]`, a scalar type, `ptr<dtype>`, or a nested table for a struct. Text may hold
     `{name}` of a parameter, constexpr or axis. A list of tables makes one specialization for each."""
 
     constexpr: tuple[Mapping[str, tuple[PlainValue, ...]], ...] = field(
-        default=({},), metadata=toml_key("constexpr", _TABLE_OR_TABLES, default="{}")
+        default=({},), metadata=toml_key("constexpr", kinds.CHOICES, default="{}")
     )
     """Values of the launcher's constexpr parameters; a list of values makes one specialization for each (the product, if several
     are lists). A value that is itself a list stands inside another list: `tile = [[16, 16]]`. A table gives the constexpr fields of a
     struct: `config = { tile = 128, stages = 2 }`."""
 
     params: tuple[Mapping[str, tuple[PlainValue, ...]], ...] | None = field(
-        default=None, metadata=toml_key("params", _TABLE_OR_TABLES, default="the attribute is a launcher")
+        default=None, metadata=toml_key("params", kinds.CHOICES, default="the attribute is a launcher")
     )
     """Arguments of the factory that returns the launcher; lists as in `constexpr`. A list of tables joins the products of each.
     What has a default may be left out. A table makes an object of the class that the parameter is annotated with. A member of an enum,
     which the annotation or default says, is given by its name, flags together by theirs with bars between."""
 
-    returns: tuple[str, ...] = field(default=(), metadata=toml_key("returns", STRINGS, default="the factory returns one launcher"))
+    returns: tuple[str, ...] = field(default=(), metadata=toml_key("returns", kinds.RETURNS, default="the factory returns one launcher"))
     """Names of what the factory returns: of all items of a tuple in order, or of keys of a dict, or of attributes of an object, whose
     class may be the factory. Launchers and plain values can be named. `args` then has a table for each launcher; `constexpr` holds for
     those that have the parameter."""
 
     launcher: str | Mapping[str, str] | None = field(
-        default=None, metadata=toml_key("launcher", _STRING_OR_TABLE, default="what is returned is the launcher")
+        default=None, metadata=toml_key("launcher", kinds.LAUNCHER, default="what is returned is the launcher")
     )
     """The launcher inside of a Python function that the factory returns, by its name there; with dots, if that is again inside of a
     function. The wheel has the launcher, not the Python around it. With `returns`, a table of these by returned name."""
 
-    out: WrittenNames | None = field(default=None, metadata=toml_key("out", _OUT, default="not said"))
+    out: WrittenNames | None = field(default=None, metadata=toml_key("out", kinds.OUT, default="not said"))
     """Names of the tensors, pointers and structs that the launcher writes; with `returns`, a table with such a list for each name. `[]`
     says that it writes none. Needed by `torch-ops`; an array that cannot be written is refused for them."""
 
-    archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", STRINGS, default="the package's"))
+    archs: tuple[str, ...] | None = field(default=None, metadata=toml_key("archs", kinds.ARCHS, default="the package's"))
     """Targets of this kernel, instead of the package's. A config setting or environment variable narrows them to those in both."""
 
-    axes: tuple[str, ...] = field(default=(), metadata=toml_key("axes", STRINGS, default="[]"))
+    axes: tuple[str, ...] = field(default=(), metadata=toml_key("axes", kinds.STRINGS, default="[]"))
     """Axes whose every value this kernel is built for. Axes whose placeholder is in `args` need not be named."""
 
     options: CompileOptions = field(default=_NO_OPTIONS, metadata=toml_key("options", nested(CompileOptions), default="the package's"))
@@ -295,20 +246,20 @@ class ExternTable:
     where: str
     """The place of the table, for messages."""
 
-    bitcode: tuple[str, ...] = field(default=(), metadata=toml_key("bitcode", STRING_OR_STRINGS, default="the source's own path"))
+    bitcode: tuple[str, ...] = field(default=(), metadata=toml_key("bitcode", kinds.STRING_OR_STRINGS, default="the source's own path"))
     """LLVM bitcode files relative to the project, with `{arch}` and the names of axes as placeholders; or `module:function`, called
     with the target and the axis values."""
 
-    globals: tuple[str, ...] = field(default=(), metadata=toml_key("globals", STRINGS, default="[]"))
+    globals: tuple[str, ...] = field(default=(), metadata=toml_key("globals", kinds.STRINGS, default="[]"))
     """Device globals that the init function writes: each must be visible in every code object."""
 
-    init: str | None = field(default=None, metadata=toml_key("init", STRING, default="the source's own"))
+    init: str | None = field(default=None, metadata=toml_key("init", kinds.REFERENCE, default="the source's own"))
     """The init function as `module:qualname`, instead of the source's `module_init_fn`."""
 
-    compatible: tuple[str, ...] = field(default=(), metadata=toml_key("compatible", STRINGS, default="[]"))
+    compatible: tuple[str, ...] = field(default=(), metadata=toml_key("compatible", kinds.COMPATIBLE, default="[]"))
     """Targets that may link this bitcode although it was compiled for another chip."""
 
-    license_files: tuple[str, ...] = field(default=(), metadata=toml_key("license-files", STRINGS, default="[]"))
+    license_files: tuple[str, ...] = field(default=(), metadata=toml_key("license-files", kinds.LICENSE_FILES, default="[]"))
     """Licence files of this bitcode, as globs relative to the project: for the metadata of wheels, and for source distributions."""
 
     @staticmethod
@@ -331,10 +282,10 @@ class AxisTable:
     where: str
     """The place of the table, for messages."""
 
-    values: tuple[str, ...] = field(metadata=toml_key("values", STRINGS))
+    values: tuple[str, ...] = field(metadata=toml_key("values", kinds.STRINGS))
     """Every value to build for."""
 
-    select: str | None = field(default=None, metadata=toml_key("select", STRING, default="the environment decides"))
+    select: str | None = field(default=None, metadata=toml_key("select", kinds.REFERENCE, default="the environment decides"))
     """Function that names this machine's value at load, as `module:qualname`. `FLYDSL_BUILD_AXIS_<NAME>` wins over it."""
 
 
@@ -348,7 +299,7 @@ class Settings:
     project_dir: Path
     """The folder of pyproject.toml; relative paths start there."""
 
-    base: str = field(default="setuptools.build_meta", metadata=toml_key("base", STRING, default='"setuptools.build_meta"'))
+    base: str = field(default=kinds.SETUPTOOLS, metadata=toml_key("base", kinds.BASE, default=f'"{kinds.SETUPTOOLS}"'))
     """The PEP 517 back end that builds the wheel which the kernels are added to, such as "scikit_build_core.build" or "hatchling.build".
     Its distribution goes into build-system.requires."""
 
@@ -358,113 +309,95 @@ class Settings:
     archs_override: bool = False
     """Whether a config setting or environment variable gives `archs`, which then also narrows the kernels' own lists."""
 
-    archs: tuple[str, ...] = field(default=(), metadata=toml_key("archs", STRINGS, config="archs", env="FLYDSL_BUILD_ARCHS"))
+    archs: tuple[str, ...] = field(default=(), metadata=toml_key("archs", kinds.ARCHS, config=True, env=True))
     """gfx targets to build every kernel for that has no list of its own. There is no default, and the build machine is not probed."""
 
-    load: Literal["import", "lazy"] = field(default="import", metadata=toml_key("load", _LOAD, default='"import"', config="load"))
+    load: _Load = field(default="import", metadata=toml_key("load", kinds.choice(_Load), default='"import"', config=True))
     """When a module of the wheel loads its code objects and runs its init functions: at import, or at the first call."""
 
-    editable: Literal["aot", "jit"] = field(
-        default="aot", metadata=toml_key("editable", _EDITABLE, default='"aot"', config="editable", env="FLYDSL_BUILD_EDITABLE")
+    editable: _Editable = field(
+        default="aot", metadata=toml_key("editable", kinds.choice(_Editable), default='"aot"', config=True, env=True)
     )
     """What an editable install serves: stubs with kernels that are compiled ahead of time, and again when their sources changed; or the
     FlyDSL source."""
 
-    wheel: Literal["fat", "per-arch", "host", "device", "variant"] = field(
-        default="fat", metadata=toml_key("wheel", _WHEEL, default='"fat"', config="wheel", env="FLYDSL_BUILD_WHEEL")
-    )
+    wheel: _Wheel = field(default="fat", metadata=toml_key("wheel", kinds.choice(_Wheel), default='"fat"', config=True, env=True))
     """What a wheel holds: everything for all targets; everything for one target; everything but the code objects, with an extra for the
     device wheel of each target; the code objects of one target; or a wheel variant for one target (experimental)."""
 
     wheel_from: str = ""
     """Where `wheel` comes from, for messages; empty if it is nowhere given."""
 
-    per_arch_tag: Literal["local-version", "build-tag"] = field(
-        default="local-version", metadata=toml_key("per-arch-tag", _PER_ARCH_TAG, default='"local-version"', config="per-arch-tag")
+    per_arch_tag: _PerArchTag = field(
+        default="local-version", metadata=toml_key("per-arch-tag", kinds.choice(_PerArchTag), default='"local-version"', config=True)
     )
     """Where a per-arch wheel has its target: in its version, as in `1.0+gfx942`, or in its build tag, as in `1.0-1gfx942`."""
 
-    timeout: float = field(
-        default=3600.0, metadata=toml_key("timeout", NUMBER, default="3600", config="timeout", env="FLYDSL_BUILD_TIMEOUT")
-    )
+    timeout: float = field(default=3600.0, metadata=toml_key("timeout", kinds.SECONDS, default="3600", config=True, env=True))
     """Seconds after which a compile process is stopped."""
 
-    jobs: int | None = field(
-        default=None, metadata=toml_key("jobs", INTEGER, default="one for each core", config="jobs", env="FLYDSL_BUILD_JOBS")
-    )
+    jobs: int | None = field(default=None, metadata=toml_key("jobs", kinds.integer(1), default="one for each core", config=True, env=True))
     """How many compile processes run at once."""
 
-    lld: Path | None = field(default=None, metadata=toml_key("lld", STRING, default="searched for", config="lld", env="FLYDSL_BUILD_LLD"))
+    lld: Path | None = field(default=None, metadata=toml_key("lld", kinds.PATH, default="searched for", config=True, env=True))
     """The `ld.lld` that links code objects and launcher libraries."""
 
-    rocm_path: Path | None = field(
-        default=None, metadata=toml_key("rocm-path", STRING, default="searched for", config="rocm-path", env="FLYDSL_BUILD_ROCM_PATH")
-    )
+    rocm_path: Path | None = field(default=None, metadata=toml_key("rocm-path", kinds.PATH, default="searched for", config=True, env=True))
     """A ROCm folder in which to look for lld and device bitcode first."""
 
-    cache: bool = field(default=True, metadata=toml_key("cache", BOOLEAN, default="true", config="cache", env="FLYDSL_BUILD_CACHE"))
+    cache: bool = field(default=True, metadata=toml_key("cache", kinds.BOOLEAN, default="true", config=True, env=True))
     """Keep what was compiled, and compile only what changed since. Not used together with `dump-ir`."""
 
-    cache_dir: Path | None = field(
-        default=None, metadata=toml_key("cache-dir", STRING, default="the user's", config="cache-dir", env="FLYDSL_BUILD_CACHE_DIR")
-    )
+    cache_dir: Path | None = field(default=None, metadata=toml_key("cache-dir", kinds.PATH, default="the user's", config=True, env=True))
     """Folder of the cache, which many projects and builds may share."""
 
-    cache_size: int = field(
-        default=5 * 10**9, metadata=toml_key("cache-size", _SIZE, default='"5 GB"', config="cache-size", env="FLYDSL_BUILD_CACHE_SIZE")
-    )
+    cache_size: int = field(default=5 * 10**9, metadata=toml_key("cache-size", kinds.SIZE, default='"5 GB"', config=True, env=True))
     """How large the cache may become; what was not used for longest goes first."""
 
-    remote_cache: str | None = field(
-        default=None, metadata=toml_key("remote-cache", STRING, default="none", config="remote-cache", env="FLYDSL_BUILD_REMOTE_CACHE")
-    )
+    remote_cache: str | None = field(default=None, metadata=toml_key("remote-cache", kinds.URL, default="none", config=True, env=True))
     """URL of a cache that several machines share: any that fsspec opens, such as `s3://bucket/prefix` or `file:///mnt/cache`. What the
     local cache has not is taken from there."""
 
     remote_cache_write: bool = field(
         default=False,
-        metadata=toml_key(
-            "remote-cache-write", BOOLEAN, default="false", config="remote-cache-write", env="FLYDSL_BUILD_REMOTE_CACHE_WRITE"
-        ),
+        metadata=toml_key("remote-cache-write", kinds.BOOLEAN, default="false", config=True, env=True),
     )
     """Put what this build compiles into the remote cache."""
 
-    executor: Literal["local", "dask"] = field(
-        default="local", metadata=toml_key("executor", _EXECUTOR, default='"local"', config="executor", env="FLYDSL_BUILD_EXECUTOR")
+    executor: _Executor = field(
+        default="local", metadata=toml_key("executor", kinds.choice(_Executor), default='"local"', config=True, env=True)
     )
     """Where jobs are compiled: in processes of this machine, or on a Dask cluster."""
 
     executor_address: str | None = field(
         default=None,
-        metadata=toml_key("executor-address", STRING, default="none", config="executor-address", env="FLYDSL_BUILD_EXECUTOR_ADDRESS"),
+        metadata=toml_key("executor-address", kinds.STRING, default="none", config=True, env=True),
     )
     """Address of the cluster's scheduler, such as `tcp://10.0.0.1:8786`."""
 
-    verbose: bool = field(
-        default=False, metadata=toml_key("verbose", BOOLEAN, default="false", config="verbose", env="FLYDSL_BUILD_VERBOSE")
-    )
+    verbose: bool = field(default=False, metadata=toml_key("verbose", kinds.BOOLEAN, default="false", config=True, env=True))
     """Show whole tracebacks and the search for the toolchain."""
 
     dump_ir: Path | None = field(
-        default=None, metadata=toml_key("dump-ir", STRING, default="nothing is written", config="dump-ir", env="FLYDSL_BUILD_DUMP_IR")
+        default=None, metadata=toml_key("dump-ir", kinds.PATH, default="nothing is written", config=True, env=True)
     )
     """Folder for the IR after each stage, the LLVM IR and the ISA of each specialization and target."""
 
-    torch_ops: bool = field(default=False, metadata=toml_key("torch-ops", BOOLEAN, default="false"))
+    torch_ops: bool = field(default=False, metadata=toml_key("torch-ops", kinds.BOOLEAN, default="false"))
     """Add a module `<module>_torch` for each declared module, with its launchers as custom ops of torch. Every kernel then says in `out`
     what it writes."""
 
-    allow_empty: bool = field(default=False, metadata=toml_key("allow-empty", BOOLEAN, default="false"))
+    allow_empty: bool = field(default=False, metadata=toml_key("allow-empty", kinds.BOOLEAN, default="false"))
     """Accept a project that declares no kernels."""
 
-    kernels_from: str | None = field(default=None, metadata=toml_key("kernels-from", STRING, default="none"))
+    kernels_from: str | None = field(default=None, metadata=toml_key("kernels-from", kinds.REFERENCE, default="none"))
     """Function that declares further kernels, as `module:function` in a package of the project: called without arguments, it returns a
     dict, or yields pairs, of `"module:attribute"` and a table with the keys of `kernels."module:attribute"`."""
 
     options: CompileOptions = field(default=_NO_OPTIONS, metadata=toml_key("options", nested(CompileOptions), default="{}"))
     """Compile options of every kernel."""
 
-    env: Mapping[str, str] = field(default_factory=dict, metadata=toml_key("env", _STRING_TABLE, default="{}"))
+    env: Mapping[str, str] = field(default_factory=dict, metadata=toml_key("env", kinds.STRING_TABLE, default="{}"))
     """Environment variables of the compile processes, set before the author's modules are imported; `{arch}` and the names of axes
     are placeholders."""
 
@@ -484,7 +417,7 @@ class Settings:
     @property
     def has_setuptools_base(self) -> bool:
         """Whether the kernels are made inside of a build by setuptools, and not added to another back end's wheel."""
-        return self.base == "setuptools.build_meta"
+        return self.base == kinds.SETUPTOOLS
 
     def targets_for(self, kernel: KernelTable, parameter_set: ParameterSet | None = None) -> tuple[str, ...]:
         """Return the targets that a kernel, or one of its sets, is built for in this build; empty if none of its own is asked for."""

@@ -27,9 +27,10 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from flydsl_build.dtypes import DTYPES, SCALAR_DTYPES, dtype_hint, element_bytes
+
 from ..errors import ConfigError, Fault
 from .argument_types import ArgumentType, Dim, PointerType, ScalarType, StreamType, StructType, TensorType
-from .dtypes import DTYPES, SCALAR_DTYPES, dtype_hint, element_bytes
 
 __all__ = ["default_strides", "format_argument", "parse_argument"]
 

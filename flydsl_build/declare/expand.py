@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..codec import enum_reference
 from ..config.keys import quote_key
 from ..config.names import is_dotted_name
-from ..config.tables import enum_reference
 from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
 from .argument_grammar import format_argument, parse_argument
 from .argument_types import ArgumentType, Dim, StructType, TensorType

@@ -74,3 +74,8 @@ class Specialization:
     def title(self) -> str:
         """The launcher's name for messages."""
         return self.attribute if self.element is None else f"{self.attribute}.{self.element}"
+
+    def place(self, target: str) -> str:
+        """Return where a fault is that only this specialization has for a target."""
+        name = "" if self.name == self.attribute else f" [{self.name}]"
+        return f"{self.where}{name}, {target}"

@@ -49,11 +49,15 @@ class Finder:
         Names at the top of what the project installs.
     """
 
+    # What is compiled is the source: `resolution` passes over this finder.
+    serves_stubs = True
+
     def __init__(self, folder: str, top_levels: frozenset[str]) -> None:
         self._folder = folder
         self._top_levels = top_levels
         self._installation: Installation | None = None
         self._told: set[str] = set()
+        self._is_telling = False
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec of a module that is served from the build folder; None for all others."""
@@ -89,8 +93,16 @@ class Finder:
 
     def tell_of_sources(self) -> None:
         """Warn of FlyDSL sources that were imported in the place of stubs, once of each."""
-        if sys.modules.keys().isdisjoint(self._top_levels):
+        # What this imports is looked for by every finder, this one too.
+        if self._is_telling or sys.modules.keys().isdisjoint(self._top_levels):
             return
+        self._is_telling = True
+        try:
+            self._tell_of_sources()
+        finally:
+            self._is_telling = False
+
+    def _tell_of_sources(self) -> None:
         installed = self._installed()
         for name in installed.known():
             spec = getattr(sys.modules.get(name), "__spec__", None)

@@ -41,7 +41,7 @@ def read_json(path: str) -> Any:
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -352,5 +352,9 @@ def _command(needed: list[str]) -> list[str]:
         raise _CannotError(msg)
     # It may come from a folder that only this process has on its path.
     root = os.path.dirname(os.path.dirname(str(places["flydsl_build"])))
-    code = f"import sys; sys.path.insert(0, {root!r}); from flydsl_build.backend.editable import main; sys.exit(main())"
+    # Its own folders keep their order: `freshness` asks what names resolve to on them.
+    code = (
+        f"import sys; sys.path.insert(0, {root!r}); from flydsl_build.backend.editable import main; sys.path.remove({root!r}); "
+        f"sys.path += [{root!r}] * ({root!r} not in sys.path); sys.exit(main())"
+    )
     return [sys.executable, "-P", "-c", code]

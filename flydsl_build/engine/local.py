@@ -26,8 +26,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from flydsl_build.codec import encode
 from flydsl_build.engine.memory import available_memory, peak_memory, resident_memory
-from flydsl_build.errors import CompileError, Fault
-from flydsl_build.jobs.environment import expand_placeholders, worker_environment
+from flydsl_build.errors import CompileError, Fault, excerpt
+from flydsl_build.jobs.captured_output import read_log
+from flydsl_build.jobs.environment import expand_placeholders, program, worker_environment
 from flydsl_build.jobs.executor import Outcome, WorkerBugError
 from flydsl_build.jobs.frontend import frontend_of, worker_key
 from flydsl_build.targets.processors import parse_target
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalExecutor", "run_alone"]
 
-_TAIL = 4000
 # What LLVM writes where it can only abort, before what Python writes of that.
 _ABORTED = re.compile(r"LLVM ERROR: .*?(?=\nFatal Python error|\Z)", re.DOTALL)
 # A worker that has FlyDSL and one kernel of no size takes half of it. Stands for the largest worker until one was measured.
@@ -211,7 +211,7 @@ def _abort_fault(job: Job, message: str) -> Fault:
     what, fix = f"the code generator failed for {names}", "see its message below"
     if target.is_generic:
         what, fix = f"{names}: the generic target {job.target} cannot express it", target.instead
-    where = f"{job.specializations[0].where}, {job.target}" if len(job.specializations) == 1 else job.label
+    where = job.specializations[0].place(job.target) if len(job.specializations) == 1 else job.label
     return Fault(where=where, what=what, fix=fix, detail=message)
 
 
@@ -230,11 +230,8 @@ class _Worker:
         # Whoever writes to it appends, and `captured_output` reads from it in the worker.
         fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
         self._log_start = 0
-        # The package may come from a folder that only this process has on its path (backend-path, an import hook).
-        here = str(Path(__file__).resolve().parents[2])
-        code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.frontends.worker import main; sys.exit(main())"
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code],
+            program("flydsl_build.frontends.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -271,7 +268,7 @@ class _Worker:
                     where=job.label,
                     what=f"the kernel process took longer than {self.timeout:g} s{at} and was ended",
                     fix="look for a loop that does not end, or raise `timeout`",
-                    detail=self._tail(self._log_start),
+                    detail=excerpt(self._written()),
                 )
             if event is None:
                 return self._death(job, current)
@@ -330,15 +327,15 @@ class _Worker:
                 where=job.label,
                 what="the kernel process closed its connection to the build",
                 fix="see what it wrote below",
-                detail=self._tail(self._log_start),
+                detail=excerpt(self._written()),
             )
         self.kill()
         code = self.process.returncode
-        written = self._tail(self._log_start)
+        written = self._written()
         aborted = _ABORTED.search(written)
         if code == -signal.SIGABRT and aborted is not None:
             self.was_aborted = True
-            return _abort_fault(job, aborted[0].strip())
+            return _abort_fault(job, excerpt(aborted[0]))
         how = f"exit status {code}"
         if code < 0:
             try:
@@ -350,11 +347,11 @@ class _Worker:
         if code == -signal.SIGKILL:
             self.was_killed = True
             fix = "it was tried again with no other beside it: if it ran out of memory, build on a machine with more"
-        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=written)
+        return Fault(where=job.label, what=f"the kernel process died by {how}{at}", fix=fix, detail=excerpt(written))
 
-    def _tail(self, start: int = 0) -> str:
-        size = os.fstat(self.log.fileno()).st_size
-        return os.pread(self.log.fileno(), _TAIL, max(start, size - _TAIL)).decode(errors="replace").strip()
+    def _written(self) -> str:
+        """Return what the process wrote since it was given its job."""
+        return read_log(self.log.fileno(), self._log_start)
 
     def close(self) -> None:
         """End the process by ending its input; pass on what it wrote if that was asked for."""
@@ -365,8 +362,8 @@ class _Worker:
         self.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
-        if self.verbose and self._tail():
-            sys.stderr.write(self._tail() + "\n")
+        if self.verbose and (text := read_log(self.log.fileno(), 0)):
+            sys.stderr.write(text + "\n")
         self.log.close()
 
     def _has_ended(self) -> bool:

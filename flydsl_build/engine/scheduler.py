@@ -8,6 +8,7 @@ the cache again when nothing else is left to do.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
@@ -19,7 +20,7 @@ from flydsl_build.errors import CompileError, Fault
 from flydsl_build.jobs.frontend import worker_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from concurrent.futures import Future
 
     from flydsl_build.cache.build_cache import BuildCache
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from flydsl_build.jobs.job import Job
     from flydsl_build.jobs.results import StoredResult
 
-__all__ = ["run_jobs"]
+__all__ = ["merged", "run_jobs"]
 
 # How long to leave a job to another build before it is compiled here as well.
 _PATIENCE = 300.0
@@ -90,7 +91,7 @@ class _Run:
                 self.faults[index] = (fault,)
         faults = [fault for index in sorted(self.faults) for fault in self.faults[index]]
         if faults:
-            raise CompileError(*_merged_over_targets(faults))
+            raise CompileError(*merged(faults))
         return [self.results[index] for index in range(len(self.jobs))]
 
     def _plan(self) -> None:
@@ -230,13 +231,41 @@ class _Run:
         return None if any(index in parts for _, parts in self.split.values()) else self.observer
 
 
-def _merged_over_targets(faults: list[Fault]) -> list[Fault]:
-    """Say once what is wrong alike for several targets."""
-    merged: dict[tuple[str, str, str, str], list[str]] = {}
+# A specialization's place as `Specialization.place` writes it, and what the same failure says otherwise for another one.
+_PLACE = re.compile(r"(?P<kernel>.+) \[(?P<name>[^\]]+)\]")
+_VALUES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+
+def merged(faults: Iterable[Fault]) -> list[Fault]:
+    """Say once what is wrong alike for several targets, and once for a kernel what is wrong alike for several specializations.
+
+    The words are those of the first.
+    """
+    over_targets: dict[tuple[str, str, str, str], dict[str, None]] = {}
     for fault in faults:
         place, _, target = fault.where.rpartition(", ")
-        merged.setdefault((place, fault.what, fault.fix, fault.detail), []).append(target)
+        over_targets.setdefault((place, fault.what, fault.fix, fault.detail), {})[target] = None
+    causes: dict[tuple[str, ...], tuple[Fault, list[str], dict[str, None]]] = {}
+    for (place, what, fix, detail), targets in over_targets.items():
+        found = _PLACE.fullmatch(place)
+        kernel, name = found.groups() if found is not None else (place, "")
+        key = (kernel, _without(name, what), fix, _VALUES.sub("#", _without(name, detail)), *([] if name else [*targets]))
+        first = Fault(where=place, what=what, fix=fix, detail=detail)
+        _, names, every = causes.setdefault(key, (first, [], {}))
+        names += [name] if name not in names else []
+        every |= targets
     return [
-        Fault(where=f"{place}, {', '.join(dict.fromkeys(targets))}" if place else targets[0], what=what, fix=fix, detail=detail)
-        for (place, what, fix, detail), targets in merged.items()
+        replace(fault, where=f"{_several(fault.where, names)}, {', '.join(targets)}" if fault.where else next(iter(targets)))
+        for fault, names, targets in causes.values()
     ]
+
+
+def _without(name: str, text: str) -> str:
+    """Return a text without the name of a specialization and the values in it."""
+    words = sorted({name, *name.split("-")} - {""}, key=len, reverse=True)
+    return re.sub(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)", "#", text) if words else text
+
+
+def _several(place: str, names: Sequence[str]) -> str:
+    """Return the place of the first specialization, with the number of those that fail like it."""
+    return place if len(names) == 1 else f"{place[:-1]} and {len(names) - 1} more]"

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.codec import from_enum_reference
 from flydsl_build.config.keys import quote_key
-from flydsl_build.config.tables import from_enum_reference
+from flydsl_build.errors import collapsed
 from flydsl_build.frontends.dependency_tracker import Recorder
-from flydsl_build.jobs.author_code import collapsed, import_reference, member_reference, relative_to_roots, text_of
+from flydsl_build.frontends.missing_modules import missing_module
+from flydsl_build.jobs.author_code import import_reference, member_reference, relative_to_roots, text_of
 from flydsl_build.jobs.environment import put_on_path
 
 if TYPE_CHECKING:
@@ -72,7 +74,13 @@ def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
             looked = ", ".join("its own folder" if place == "." else place for place in places)
             fix = f"modules of the project are looked for in {looked}: put it there, or correct the name"
             return {"fault": f"module {module} was not found", "fix": fix, "detail": ""}
-        return {"fault": f"{reference} failed: {text_of(error)}", "detail": "\n".join(frames)}
+        missing = missing_module(error, roots)
+        told = (
+            {"fault": f"{reference} failed: {text_of(error)}"}
+            if missing is None
+            else {"fault": f"{reference} needs {missing[0]}", "fix": missing[1]}
+        )
+        return {**told, "detail": "\n".join(frames)}
     return {"pairs": pairs}
 
 

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes, in a compile process, what the author's modules import, open, list and ask of the environment.
+"""Notes, in a compile process, what the author's modules import, open, list, look for and ask of the environment.
 
 A worker has several jobs, and a module runs once: what it opened then belongs to every later job that reaches it. So all is
-kept for the module that did it, and a job depends on what the modules that it reaches have done so far.
+kept for the module that did it, and a job depends on what the modules that it reaches have done so far. Installed modules are
+watched too, for what they import and for files in the folders that are imported from.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
 import os
-import re
+import pathlib
 import site
 import sys
 import sysconfig
@@ -22,12 +26,13 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFi
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.dependencies import Fingerprints
+from flydsl_build.editable.resolution import Resolver, import_name, normalized, presence, start_path
 from flydsl_build.jobs.environment import is_scrubbed
 from flydsl_build.jobs.frontend import frontends
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Recorder"]
 
@@ -35,9 +40,27 @@ _SITE_FOLDERS = ("site-packages", "dist-packages")
 # The compilers and this program are part of every request.
 _COMPILERS = tuple(package for frontend in frontends() for package in frontend.packages)
 _KNOWN_BY_REQUEST = (*_COMPILERS, "flydsl_build")
+# Taken once: they do not change while a process lives.
+_LASTING = ("dist:", "env:", "import:")
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+# These read what imports and distributions account for: the sources of modules that are loaded, and the metadata of all that is there.
+_INDIFFERENT = ("inspect", "linecache", "importlib.metadata")
 # Files whose frames stand between the reader of a variable and `os.environ`.
 _ENVIRON_FRAMES = ("<frozen os>", "<frozen _collections_abc>", os.__file__, sys.modules["_collections_abc"].__file__, __file__)
+# These want to know whether something is there; whoever asks for the state of a file otherwise wants its size perhaps.
+_LOOKS = {
+    one.__code__
+    for place, names in (
+        (os.path, ("exists", "lexists", "isfile", "isdir", "islink", "ismount")),
+        (pathlib.Path, ("exists", "is_file", "is_dir", "is_symlink", "is_mount")),
+    )
+    for one in (getattr(place, name) for name in names)
+    if hasattr(one, "__code__")
+}
+_STATES = {pathlib.Path.stat.__code__, pathlib.Path.lstat.__code__}
+# `realpath` asks of each folder whether it is a link.
+_REAL_PATH = os.path.realpath.__code__.co_filename
+_REAL_PATH_NAMES = ("realpath", "_joinrealpath")
 
 
 @dataclass(slots=True)
@@ -46,7 +69,9 @@ class _Activity:
 
     files: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
+    looks: dict[str, str | None] = field(default_factory=dict)
     variables: set[str] = field(default_factory=set)
+    distributions: set[str] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
 
 
@@ -90,18 +115,24 @@ class Recorder:
             os.path.realpath(one) + os.sep
             for one in {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values(), *site.getsitepackages()}
         )
+        library = {os.path.realpath(sysconfig.get_path(one)) + os.sep for one in ("stdlib", "platstdlib")}
+        self._standard = tuple(sorted(library))
         self._digests: dict[str, str] = {}
         self._activity: dict[str, _Activity] = {}
-        self._owned: dict[str, bool] = {}
+        self._kinds: dict[str, str] = {}
         self._trees: dict[str, tuple[str, ...]] = {}
         # Modules that no import statement leads to: whoever got at them once may do so again, unseen.
         self._loose: set[str] = set()
         self._explained: set[str] = set()
+        # What this process made itself is no input.
+        self._made: set[str] = set()
         self._busy = False
         self._lasting: Fingerprints | None = None
+        self._resolver = Resolver((), ())
 
     def install(self) -> None:
-        """Start watching."""
+        """Start watching, before the author's folders are on the path."""
+        self._resolver = Resolver(start_path(), sys.meta_path)
         loader = type("ProjectSourceLoader", (_SourceLoader,), {"digests": self._digests})
         finder = FileFinder.path_hook((ExtensionFileLoader, EXTENSION_SUFFIXES), (loader, SOURCE_SUFFIXES))
 
@@ -113,23 +144,113 @@ class Recorder:
 
         sys.path_hooks.insert(0, hook)
         sys.path_importer_cache.clear()
-        self._watch_import_module()
+        self._watch_imports()
+        self._watch_distributions()
+        self._watch_states()
         self._watch_environ()
         sys.addaudithook(self._audit)
 
     # --- watching --------------------------------------------------------------------------------------------------------
 
-    def _watch_import_module(self) -> None:
-        original = importlib.import_module
+    def _watch_imports(self) -> None:
+        statement, function, search = builtins.__import__, importlib.import_module, importlib.util.find_spec
 
-        def import_module(name: str, package: str | None = None) -> types.ModuleType:
-            module = original(name, package)
-            owner = self._owner(sys._getframe(1))  # noqa: SLF001 - whose call it is can be told in no other way
-            if owner is not None:
-                self._of(owner).imports.add(module.__name__)
+        @functools.wraps(statement)
+        def import_(
+            name: str,
+            globals: Mapping[str, object] | None = None,  # noqa: A002 - callers name it
+            locals: Mapping[str, object] | None = None,  # noqa: A002
+            fromlist: Sequence[str] | None = (),
+            level: int = 0,
+        ) -> types.ModuleType:
+            if not level and name.partition(".")[0] in sys.stdlib_module_names:
+                return statement(name, globals, locals, fromlist, level)
+            origin = _origin(name, globals, level)
+            importer = self._importer(globals)
+            if importer is not None:
+                self._of(importer).imports.add(origin)
+            module = statement(name, globals, locals, fromlist, level)
+            if importer is not None and fromlist:
+                given = vars(sys.modules.get(origin, module))
+                found = (f"{origin}.{one}" for one in fromlist if f"{origin}.{one}" in sys.modules or one not in {*given, "*"})
+                self._of(importer).imports.update(found)
             return module
 
+        @functools.wraps(function)
+        def import_module(name: str, package: str | None = None) -> types.ModuleType:
+            self._note_import(name, package, sys._getframe(1))  # noqa: SLF001 - whose call it is can be told in no other way
+            return function(name, package)
+
+        @functools.wraps(search)
+        def find_spec(name: str, package: str | None = None) -> Any:
+            self._note_import(name, package, sys._getframe(1))  # noqa: SLF001
+            return search(name, package)
+
+        builtins.__import__ = import_
         importlib.import_module = import_module
+        importlib.util.find_spec = find_spec
+
+    def _importer(self, names: Mapping[str, object] | None) -> str | None:
+        """Return the module that an import statement is in; for one of the standard library, on whose behalf it is there."""
+        name = None if names is None else names.get("__name__")
+        kind = "" if names is None else self._kind(name, names.get("__file__"))
+        if isinstance(name, str) and kind:
+            return name if kind != "request" else None
+        return self._owner(sys._getframe(2))  # noqa: SLF001
+
+    def _note_import(self, name: str, package: str | None, frame: types.FrameType) -> None:
+        owner = self._owner(frame)
+        if owner is not None and name.partition(".")[0] not in sys.stdlib_module_names:
+            with contextlib.suppress(ImportError, ValueError, TypeError):
+                self._of(owner).imports.add(importlib.util.resolve_name(name, package))
+
+    def _watch_distributions(self) -> None:
+        original = importlib.metadata.Distribution.from_name
+        recorder = self
+
+        def from_name(cls: type[importlib.metadata.Distribution], name: str) -> importlib.metadata.Distribution:
+            del cls
+            owner = recorder._owner(sys._getframe(1))  # noqa: SLF001
+            if owner is not None and isinstance(name, str):
+                recorder._of(owner).distributions.add(normalized(name))
+            return original(name)
+
+        importlib.metadata.Distribution.from_name = classmethod(from_name)  # type: ignore[assignment,method-assign]
+
+    def _watch_states(self) -> None:
+        def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def state(path: Any, *arguments: Any, **options: Any) -> Any:
+                if not self._busy and options.get("dir_fd") is None:
+                    self._note_state(path, sys._getframe(1))  # noqa: SLF001
+                return original(path, *arguments, **options)
+
+            for known in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+                if original in known:
+                    known.add(state)
+            return state
+
+        os.stat, os.lstat, os.access = watched(os.stat), watched(os.lstat), watched(os.access)
+
+    def _note_state(self, path: object, frame: types.FrameType) -> None:
+        code = frame.f_code
+        if isinstance(path, int) or (code.co_filename == _REAL_PATH and code.co_name in _REAL_PATH_NAMES):
+            return
+        self._busy = True
+        try:
+            real = self._watched(path)
+            owner = None if real is None else self._owner(frame, real, look=True)
+            if real is None or owner is None:
+                return
+            activity = self._of(owner)
+            caller = frame.f_back if code in _STATES else frame
+            there = presence(real)
+            if there == "file" and (caller is None or caller.f_code not in _LOOKS):
+                activity.files.setdefault(real, _state(real))
+            else:
+                activity.looks.setdefault(real, there)
+        finally:
+            self._busy = False
 
     def _watch_environ(self) -> None:
         recorder = self
@@ -154,58 +275,97 @@ class Recorder:
         top = module.partition(".")[0]
         if top in _COMPILERS:
             self._of(top).variables.add(name)
-        elif self._is_own(frame):
+        elif self._kind_of(frame) == "own":
             self._of(module).variables.add(name)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in {"open", "os.listdir", "os.scandir"} or self._busy:
+        if event not in {"open", "os.listdir", "os.scandir", "os.mkdir"} or self._busy:
             return
         self._busy = True
         try:
-            path = arguments[0]
-            if not isinstance(path, (str, bytes, os.PathLike)):
+            if event == "os.mkdir" or (event == "open" and (arguments[2] or 0) & os.O_ACCMODE != os.O_RDONLY):
+                self._note_made(arguments[0])
                 return
-            if event == "open" and (arguments[2] or 0) & os.O_ACCMODE != os.O_RDONLY:
-                return
-            path = os.fsdecode(path)
-            # Imports of what is installed are nearly all there is.
-            if path.startswith(self._installed):
-                return
-            path = os.path.realpath(path)
-            if not self._is_watched(path):
-                return
-            owner = self._owner(sys._getframe(1))  # noqa: SLF001
-            if owner is None:
+            path = self._watched(arguments[0])
+            owner = None if path is None else self._owner(sys._getframe(1), path)  # noqa: SLF001
+            if path is None or owner is None:
                 return
             if event == "open":
                 self._of(owner).files.setdefault(path, _state(path))
-            else:
+            # What else is installed is nobody's input, whoever looks for a distribution among it.
+            elif path not in self._import_folders:
                 self._of(owner).folders.add(path)
         finally:
             self._busy = False
 
+    def _note_made(self, path: object) -> None:
+        if isinstance(path, (str, bytes, os.PathLike)):
+            real = os.path.realpath(os.fsdecode(path))
+            if not os.path.lexists(real):
+                self._made.add(real)
+
+    def _watched(self, path: object) -> str | None:
+        """Return the real path of something that may be an input; None if it is none."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return None
+        text = os.fsdecode(path)
+        # Imports of the standard library are much of all there is.
+        if "\0" in text or (text.startswith(self._standard) and not _in_site(text)):
+            return None
+        real = os.path.realpath(text)
+        return real if self._is_watched(real) else None
+
     def _of(self, module: str) -> _Activity:
         return self._activity.setdefault(module, _Activity())
 
-    def _owner(self, frame: types.FrameType | None) -> str | None:
-        """Return the nearest module of the author's on the stack; None if the import system stands before it."""
+    def _owner(self, frame: types.FrameType | None, path: str | None = None, *, look: bool = False) -> str | None:
+        """Return on whose behalf something is done: the nearest module of the author's on the stack, above the import system.
+
+        It is an installed module if that is about to be imported, or if the path is in its own package. What FlyDSL looks for is no
+        input.
+        """
+        installed: str | None = None
         while frame is not None:
             if frame.f_code.co_filename == _IMPORT_SYSTEM:
+                return installed if path is None or self._in_import_folder(path) else None
+            kind = self._kind_of(frame)
+            name: str = frame.f_globals.get("__name__", "")
+            if path is not None and name in _INDIFFERENT:
                 return None
-            if self._is_own(frame):
-                name: str = frame.f_globals["__name__"]
+            if kind == "own":
                 return name
+            if kind == "request" and look:
+                return None
+            if kind == "installed" and installed is None:
+                installed = name
+                if path is not None and f"{os.sep}{name.partition('.')[0]}{os.sep}" in path and self._in_import_folder(path):
+                    return installed
             frame = frame.f_back
         return None
 
-    def _is_own(self, frame: types.FrameType) -> bool:
-        name = frame.f_globals.get("__name__")
+    def _in_import_folder(self, path: str) -> bool:
+        return not self._is_project(path) and path.startswith(tuple(one + os.sep for one in self._import_folders))
+
+    @functools.cached_property
+    def _import_folders(self) -> frozenset[str]:
+        return frozenset(os.path.realpath(one) for one in self._resolver.path if one)
+
+    def _kind_of(self, frame: types.FrameType) -> str:
+        return self._kind(frame.f_globals.get("__name__"), frame.f_globals.get("__file__"))
+
+    def _kind(self, name: object, path: object) -> str:
+        """Return "own" for a module that is watched in all it does, "installed" for one of a distribution, "request", or ""."""
         if not isinstance(name, str):
-            return False
-        if name not in self._owned:
-            path = frame.f_globals.get("__file__")
-            self._owned[name] = isinstance(path, str) and self._is_source(os.path.realpath(path))
-        return self._owned[name]
+            return ""
+        if name not in self._kinds:
+            real = os.path.realpath(path) if isinstance(path, str) else ""
+            if name.partition(".")[0] in _KNOWN_BY_REQUEST:
+                self._kinds[name] = "request"
+            elif real and self._is_source(real):
+                self._kinds[name] = "own"
+            else:
+                self._kinds[name] = "installed" if _in_site(real) else ""
+        return self._kinds[name]
 
     # --- places ----------------------------------------------------------------------------------------------------------
 
@@ -220,21 +380,36 @@ class Recorder:
         """Tell whether a module is watched: the project's, or one that no distribution accounts for."""
         if self._is_project(path):
             return True
-        if any(f"{os.sep}{one}{os.sep}" in path for one in _SITE_FOLDERS) or path.startswith(self._installed):
-            return False
-        return not _is_own_program(path)
+        return not (_in_site(path) or path.startswith(self._installed) or _is_own_program(path))
 
     def _is_watched(self, path: str) -> bool:
-        if path.startswith(self._ignored):
+        if path.endswith(".pyc") or path.startswith(self._ignored) or self._is_made(path):
             return False
         if path.startswith(self._project + os.sep) or path == self._project or self._is_project(path):
-            return not path.endswith(".pyc")
-        return not path.startswith(("/proc/", "/sys/", "/dev/", *self._installed)) and not any(one in path for one in _SITE_FOLDERS)
+            return True
+        if path.startswith(("/proc/", "/sys/", "/dev/", *self._known_folders)):
+            return False
+        return not path.startswith(self._installed) or _in_site(path)
+
+    @functools.cached_property
+    def _known_folders(self) -> tuple[str, ...]:
+        """Return the folders of what is part of the request."""
+        specs = [self._resolver.spec(one) for one in _KNOWN_BY_REQUEST]
+        return tuple(os.path.realpath(place) + os.sep for spec in specs if spec for place in spec.submodule_search_locations or ())
+
+    def _is_made(self, path: str) -> bool:
+        while path not in self._made:
+            path, before = os.path.dirname(path), path
+            if path == before:
+                return False
+        return True
 
     def _named(self, path: str) -> str:
         if path == self._project:
             return "."
-        return os.path.relpath(path, self._project) if path.startswith(self._project + os.sep) else path
+        if path.startswith(self._project + os.sep):
+            return os.path.relpath(path, self._project)
+        return self._resolver.name_of(path) or path
 
     # --- the dependencies of a job -----------------------------------------------------------------------------------------
 
@@ -253,6 +428,7 @@ class Recorder:
         self._loose |= {name for name in self._activity_modules() if name not in self._explained}
         reached |= self._reach(self._loose)
         names: dict[str, None] = {}
+        looks: dict[str, str | None] = {}
         for one in reached.values():
             names.update(dict.fromkeys(one))
         for owner in (*reached, *_COMPILERS):
@@ -264,14 +440,18 @@ class Recorder:
             names.update(dict.fromkeys(f"file:{self._named(path)}" for path in activity.files))
             names.update(dict.fromkeys(f"list:{self._named(path)}" for path in activity.folders))
             names.update(dict.fromkeys(f"env:{name}" for name in activity.variables))
+            names.update(dict.fromkeys(f"dist:{name}" for name in activity.distributions))
+            # What the module saw: it may have made the file itself then.
+            looks.update({f"exists:{self._named(path)}": there for path, there in activity.looks.items()})
+        names.update(dict.fromkeys(self._import_names(reached)))
         # Files may change while the process lives; distributions and the environment that it started with do not.
-        fingerprints = Fingerprints(self._project, environ)
+        fingerprints = Fingerprints(self._project, environ, self._resolver)
         lasting = self._lasting = self._lasting or fingerprints
-        found = {name: (lasting if name.startswith(("dist:", "env:")) else fingerprints)[name] for name in sorted(names)}
+        found = {name: (lasting if name.startswith(_LASTING) else fingerprints)[name] for name in sorted(names)}
         ran = {f"file:{self._named(path)}": digest for path, digest in self._digests.items()}
         if any(found[name] != digest for name, digest in ran.items() if name in found):
             return None
-        return found
+        return {**found, **dict(sorted(looks.items()))}
 
     def _activity_modules(self) -> Iterator[str]:
         """Yield the names of the project's modules that are loaded."""
@@ -281,43 +461,74 @@ class Recorder:
                 yield name
 
     def _reach(self, modules: Sequence[str] | set[str]) -> dict[str, list[str]]:
-        """Return the author's modules that these reach by imports, themselves included, each with the names of its files."""
+        """Return the modules that these reach by imports, themselves included, each with the names of its files."""
         found: dict[str, list[str]] = {}
         queue = list(modules)
-        seen: set[str] = set()
         while queue:
             name = queue.pop()
             parts = name.split(".")
+            if name in found or parts[0] in _KNOWN_BY_REQUEST or self._is_standard(parts[0]):
+                continue
             queue += [".".join(parts[:depth]) for depth in range(1, len(parts))]
-            if name in seen:
-                continue
-            seen.add(name)
-            if parts[0] in _KNOWN_BY_REQUEST or (len(parts) > 1 and self._is_foreign(parts[0])):
-                continue
             module = sys.modules.get(name)
             path = getattr(module, "__file__", None)
-            if not isinstance(path, str):
-                found[name] = [*self._absent(parts), *(["dist:torch"] if parts == ["torch"] else [])]
-                continue
-            path = os.path.realpath(path)
-            if not self._is_source(path):
-                if len(parts) == 1:
-                    found[name] = [*self._absent(parts), *self._distribution(name, path)]
-                continue
-            found[name] = [f"file:{self._named(path)}", *self._absent(parts)]
-            queue += self._imports(name, path)
+            path = os.path.realpath(path) if isinstance(path, str) else None
+            found[name] = [f"file:{self._named(path)}"] if path is not None and self._is_file(name, path) else []
+            # Those below an installed package are looked for there.
+            if len(parts) == 1 or not self._is_foreign(parts[0]):
+                found[name] += self._absent(parts)
+            if path is not None and self._is_source(path):
+                queue += self._imports(name, path)
             queue += self._activity[name].imports if name in self._activity else ()
         return found
 
+    def _is_standard(self, top: str) -> bool:
+        path = getattr(sys.modules.get(top), "__file__", None)
+        return top in sys.stdlib_module_names and not (isinstance(path, str) and self._is_project(os.path.realpath(path)))
+
+    def _is_file(self, name: str, path: str) -> bool:
+        """Tell whether a module was found as a file of the project, or in another place than its name leads to."""
+        if self._is_project(path):
+            return True
+        spec = self._resolver.spec(getattr(getattr(sys.modules[name], "__spec__", None), "name", None) or name)
+        return spec is None or not spec.has_location or os.path.realpath(str(spec.origin)) != path
+
     def _is_foreign(self, top: str) -> bool:
         path = getattr(sys.modules.get(top), "__file__", None)
-        if isinstance(path, str):
-            return not self._is_source(os.path.realpath(path))
-        return top in sys.stdlib_module_names
+        return isinstance(path, str) and not self._is_source(os.path.realpath(path))
+
+    def _import_names(self, reached: Iterable[str]) -> Iterator[str]:
+        """Yield the dependencies on what names of modules outside of the project resolve to."""
+        attempted = set().union(*(self._activity[one].imports for one in reached if one in self._activity))
+        tops: dict[str, list[str]] = {}
+        for name in reached:
+            top, _, below = name.partition(".")
+            # A name that was only found in the text of a module was not looked for.
+            if (name in sys.modules or name in attempted) and not self._is_projects(name if name in sys.modules else top):
+                tops.setdefault(top, []).extend([below] if below else ())
+        for top, submodules in tops.items():
+            yield import_name(top, self._owners(top), submodules)
+
+    def _is_projects(self, name: str) -> bool:
+        module = sys.modules.get(name)
+        path = getattr(module, "__file__", None)
+        places = [path] if isinstance(path, str) else list(getattr(module, "__path__", ()))
+        return any(self._is_project(os.path.realpath(one) + os.sep * (path is None)) for one in places)
+
+    def _owners(self, top: str) -> list[str]:
+        """Name the distributions that a module at the top belongs to."""
+        name = normalized(top)
+        if self._resolver.distribution(name):
+            return [name]
+        return sorted({normalized(one) for one in _distributions().get(top, ())})
 
     def _absent(self, parts: Sequence[str]) -> list[str]:
-        """Name the files of the project that would be imported by this name, or before what was, if they were there."""
-        places = [os.path.join(root, *parts) for root in self._roots]
+        """Name the files of the project that would be imported by this name, or before what was, if they were there.
+
+        Likewise in folders that the author's modules have put on the path.
+        """
+        put = [one for one in map(os.path.realpath, sys.path) if one not in self._import_folders and one + os.sep not in self._standard]
+        places = [os.path.join(root, *parts) for root in dict.fromkeys([*self._roots, *put])]
         files = [file for place in places for file in (os.path.join(place, "__init__.py"), f"{place}.py")]
         return [f"file:{self._named(file)}" for file in files if not os.path.exists(file)]
 
@@ -330,18 +541,10 @@ class Recorder:
                     self._trees[path] = tuple(imported_names(ast.parse(file.read()), package))
         return self._trees[path]
 
-    def _distribution(self, name: str, path: str) -> list[str]:
-        """Name the distribution of an installed module; nothing for the standard library."""
-        place = next((one for one in _SITE_FOLDERS if f"{os.sep}{one}{os.sep}" in path), None)
-        if place is None:
-            return []
-        folder, _, _ = path.rpartition(f"{os.sep}{place}{os.sep}")
-        with contextlib.suppress(OSError):
-            for entry in os.listdir(os.path.join(folder, place)):
-                if entry.endswith(".dist-info") and _normalized(entry.partition("-")[0]) == _normalized(name):
-                    return [f"dist:{_normalized(name)}"]
-        known = importlib.metadata.packages_distributions().get(name)
-        return [f"dist:{one}" for one in sorted(set(known))] if known else [f"file:{path}"]
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
 
 
 def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
@@ -357,13 +560,21 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
             yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
+def _origin(name: str, names: Mapping[str, object] | None, level: int) -> str:
+    """Return the whole name that an import statement means."""
+    package = (names or {}).get("__package__") or ""
+    if not level or not isinstance(package, str):
+        return name
+    return ".".join(filter(None, [*package.split(".")[: len(package.split(".")) - level + 1], name]))
+
+
+def _in_site(path: str) -> bool:
+    return any(f"{os.sep}{one}{os.sep}" in path for one in _SITE_FOLDERS)
+
+
 def _is_own_program(path: str) -> bool:
     folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     return path.startswith(folder + os.sep)
-
-
-def _normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _state(path: str) -> tuple[int, ...] | None:

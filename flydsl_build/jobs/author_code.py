@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import os
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from enum import Enum
 
-__all__ = ["collapsed", "enum_text", "import_reference", "member_reference", "passed_through", "relative_to_roots", "text_of"]
+__all__ = ["enum_text", "import_reference", "is_own_file", "member_reference", "passed_through", "relative_to_roots", "text_of"]
 
 
 def import_reference(reference: str) -> Any:
@@ -42,15 +42,6 @@ def member_reference(member: Enum) -> str | None:
     return f"{reference}.{enum_text(member)}" if found is kind else None
 
 
-def collapsed(lines: Iterable[str]) -> list[str]:
-    """Return lines of which those that stand there many times in succession, as in an endless recursion, are there once."""
-    found = []
-    for line, group in itertools.groupby(lines):
-        number = sum(1 for _ in group)
-        found.append(line if number == 1 else f"{line} ({number} times)")
-    return found
-
-
 def passed_through(error: BaseException, roots: Sequence[str]) -> bool:
     """Tell whether code in the author's folders was running when the error came."""
     return any(relative_to_roots(frame.filename, roots) is not None for frame in traceback.extract_tb(error.__traceback__))
@@ -74,3 +65,10 @@ def relative_to_roots(path: str, roots: Sequence[str]) -> str | None:
         if real.startswith(root + os.sep):
             return os.path.relpath(real, root)
     return None
+
+
+def is_own_file(path: str, roots: Sequence[str]) -> bool:
+    """Tell whether a file is the project's own: not what a virtual environment in the project's folder has installed."""
+    real = Path(path).resolve()
+    places = [real.relative_to(root) for root in (Path(one).resolve() for one in roots) if real.is_relative_to(root)]
+    return any({"site-packages", "dist-packages"}.isdisjoint(place.parts) for place in places)

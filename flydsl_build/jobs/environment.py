@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["expand_placeholders", "is_scrubbed", "put_on_path", "worker_environment"]
+__all__ = ["expand_placeholders", "is_scrubbed", "program", "put_on_path", "worker_environment"]
 
 _OWN_PREFIX = "FLYDSL_BUILD_"
 
@@ -45,6 +45,20 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def expand_placeholders(text: str, target: str, axes: Mapping[str, str]) -> str:
     """Fill `{arch}` and the axes' names into a path or variable; `{{` and `}}` are braces. The settings' reader has checked the names."""
     return text.format_map({"arch": target, **axes})
+
+
+def program(module: str) -> list[str]:
+    """Return the command of a process that runs `main` of a module of this package.
+
+    The package may come from a folder that only this process has on its path (backend-path, an import hook). The folders that the
+    other has of its own keep their order: by this, what the author's modules import is told beforehand.
+    """
+    here = str(Path(__file__).resolve().parents[2])
+    code = (
+        f"import sys; sys.path.insert(0, {here!r}); from {module} import main; sys.path.remove({here!r}); "
+        f"sys.path += [{here!r}] * ({here!r} not in sys.path); sys.exit(main())"
+    )
+    return [sys.executable, "-P", "-c", code]
 
 
 def put_on_path(roots: Iterable[str]) -> None:

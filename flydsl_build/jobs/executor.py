@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs jobs: an interface of the kind of `concurrent.futures.Executor`, with jobs for calls.
 
-`pool` decides which job is next, keeps results and repeats what was killed; an executor compiles one job, here or on another
+`engine.scheduler` decides which job is next, keeps results and repeats what was killed; an executor compiles one job, here or on another
 machine, and leaves the files of the result in the job's output folder.
 """
 

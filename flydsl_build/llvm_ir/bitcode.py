@@ -18,7 +18,16 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from flydsl_build.llvm_ir.model import CODE_OBJECT_VERSION_FLAGS, DataLayout, IRError, IRFunction, IRGlobal, IRModule, IRType
+from flydsl_build.llvm_ir.model import (
+    CODE_OBJECT_VERSION_FLAGS,
+    IRError,
+    IRFunction,
+    IRGlobal,
+    IRModule,
+    pointer,
+    spelled,
+    structure_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,36 +67,29 @@ _MODULE: Final = 8
 _PARAMATTR: Final = 9
 _PARAMATTR_GROUP: Final = 10
 _CONSTANTS: Final = 11
-_IDENTIFICATION: Final = 13
 _METADATA: Final = 15
 _TYPE_TABLE: Final = 17
 _STRTAB: Final = 23
 
 _BLOCKINFO_SETBID: Final = 1
-_IDENTIFICATION_STRING: Final = 1
 _STRTAB_BLOB: Final = 1
 _PARAMATTR_ENTRY: Final = 2
 _GROUP_ENTRY: Final = 3
 
 _MODULE_VERSION: Final = 1
 _MODULE_TRIPLE: Final = 2
-_MODULE_DATALAYOUT: Final = 3
 _MODULE_GLOBALVAR: Final = 7
 _MODULE_FUNCTION: Final = 8
 _MODULE_ALIAS: Final = 14
 _MODULE_IFUNC: Final = 18
 _MODULE_VALUES: Final = frozenset({_MODULE_GLOBALVAR, _MODULE_FUNCTION, _MODULE_ALIAS, _MODULE_IFUNC})
-_MODULE_KEPT: Final = _MODULE_VALUES | {_MODULE_VERSION, _MODULE_TRIPLE, _MODULE_DATALAYOUT}
+_MODULE_KEPT: Final = _MODULE_VALUES | {_MODULE_VERSION, _MODULE_TRIPLE}
 _VERSION_WITH_STRTAB: Final = 2
 
 _CST_SETTYPE: Final = 1
 _CST_NULL: Final = 2
 _CST_INTEGER: Final = 4
-_CST_AGGREGATE: Final = 7
-_CST_CAST: Final = 11
-_CST_GEP_PLAIN: Final = frozenset({12, 20})
-_CST_GEP_FLAGS: Final = frozenset({24, 32})
-_CST_KEPT: Final = _CST_GEP_PLAIN | _CST_GEP_FLAGS | {_CST_NULL, _CST_INTEGER, _CST_AGGREGATE, _CST_CAST}
+_CST_KEPT: Final = frozenset({_CST_NULL, _CST_INTEGER})
 
 _MD_STRING_OLD: Final = 1
 _MD_VALUE: Final = 2
@@ -130,23 +132,18 @@ _LINKAGES: Final = {
 
 _FUNCTION_INDEX: Final = 0xFFFF_FFFF
 _TARGET_CPU: Final = [*b"target-cpu"]
-_USED: Final = frozenset({"llvm.used", "llvm.compiler.used"})
 # Names share one table, so a small file can name a megabyte many thousand times.
 _NAME_BYTES_MIN: Final = 1 << 16
 _NAME_BYTES_PER_BYTE: Final = 8
-# An element of llvm.used is a global under at most a cast or two.
-_MAX_CASTS: Final = 16
 
 
-def read_bitcode(data: bytes, *, name: str) -> IRModule:
+def read_bitcode(data: bytes) -> IRModule:
     """Read a bitcode file with one module.
 
     Parameters
     ----------
     data
         The whole file: a bitstream, or one in a wrapper.
-    name
-        The module's name in messages.
 
     Raises
     ------
@@ -157,11 +154,8 @@ def read_bitcode(data: bytes, *, name: str) -> IRModule:
     stream = _Bitstream(data, start * 8, end * 8)
     module: _RawModule | None = None
     strings: bytes | None = None
-    producer: str | None = None
     for block in stream.top_level():
-        if block.id == _IDENTIFICATION and module is None:
-            producer = next((_text(record.operands) for record in stream.records(block) if record.code == _IDENTIFICATION_STRING), None)
-        elif block.id == _MODULE:
+        if block.id == _MODULE:
             if module is not None:
                 msg = "holds several LLVM modules, and LLVM takes files with one alone; link them into one with llvm-link"
                 raise IRError(msg)
@@ -175,7 +169,7 @@ def read_bitcode(data: bytes, *, name: str) -> IRModule:
     if strings is None:
         msg = "is truncated: the table of names at its end is missing"
         raise IRError(msg)
-    return _Resolver(module, strings).module(name, producer)
+    return _Resolver(module, strings).module()
 
 
 def _unwrap(data: bytes) -> tuple[int, int]:
@@ -482,7 +476,6 @@ class _RawModule:
 
     version: int = 0
     triple: str = ""
-    layout: str = ""
     types: list[tuple[int, list[int], str | None]] = field(default_factory=list)
     groups: dict[int, str] = field(default_factory=dict)
     attributes: list[str | None] = field(default_factory=list)
@@ -502,8 +495,6 @@ class _RawModule:
                     raise _wrong_version(self.version)
             elif entry.code == _MODULE_TRIPLE:
                 self.triple = _text(entry.operands)
-            elif entry.code == _MODULE_DATALAYOUT:
-                self.layout = _text(entry.operands)
             elif entry.code in _MODULE_VALUES:
                 self.values.append(entry)
         if self.version != _VERSION_WITH_STRTAB:
@@ -566,145 +557,77 @@ class _RawModule:
 
 
 class _Resolver:
-    """Make a module of its records: types, names, `llvm.used` and the module flags."""
+    """Make a module of its records: types, names and the module flags."""
 
     def __init__(self, raw: _RawModule, strings: bytes) -> None:
         self._raw = raw
         self._names = _names(raw.values, strings)
-        self._layout = DataLayout(raw.layout, raw.triple)
-        self._types: dict[int, IRType] = {}
+        self._types: dict[int, str] = {}
 
-    def module(self, name: str, producer: str | None) -> IRModule:
+    def module(self) -> IRModule:
         functions: dict[str, IRFunction] = {}
         variables: dict[str, IRGlobal] = {}
-        used = self._used()
+        cpus: set[str | None] = set()
         for symbol, record in zip(self._names, self._raw.values, strict=True):
+            if record.code == _MODULE_FUNCTION:
+                cpu = self._cpu(symbol, record)
+                if not _at(record, 4):
+                    cpus.add(cpu)
             if not symbol:
                 continue
             if symbol in functions or symbol in variables:
                 msg = f"is malformed: it has two symbols named {symbol!r}"
                 raise IRError(msg)
-            made = self._symbol(symbol, record, in_used=symbol in used)
-            if isinstance(made, IRFunction):
-                functions[symbol] = made
+            linkage = _LINKAGES.get(_at(record, 5), "external")
+            signature = self._signature(symbol, record)
+            if signature is not None:
+                result, parameters, var_args = signature
+                functions[symbol] = IRFunction(
+                    is_definition=record.code != _MODULE_FUNCTION or not _at(record, 4),
+                    linkage=linkage,
+                    result=result,
+                    parameters=parameters,
+                    var_args=var_args,
+                )
             else:
-                variables[symbol] = made
+                is_definition = record.code != _MODULE_GLOBALVAR or _at(record, 4) != 0
+                variables[symbol] = IRGlobal(is_definition=is_definition, linkage=linkage)
         return IRModule(
-            name=name,
-            kind="bitcode",
             triple=self._raw.triple,
+            target_cpus=frozenset(cpu for cpu in cpus if cpu is not None),
             functions=functions,
             globals=variables,
             code_object_version=self._code_object_version(),
-            producer=producer,
         )
 
-    def _symbol(self, name: str, record: _Record, *, in_used: bool) -> IRFunction | IRGlobal:
-        if record.code == _MODULE_FUNCTION:
-            attributes = _at(record, 6)
-            if attributes > len(self._raw.attributes):
-                msg = f"is malformed: function {name!r} has attributes that are not there"
-                raise IRError(msg)
-            cpu = self._raw.attributes[attributes - 1] if attributes else None
-            return self._function(name, self._value_type(record), _at(record, 5), cpu, is_definition=not _at(record, 4))
+    def _cpu(self, name: str, record: _Record) -> str | None:
+        """Return the processor that a function was compiled for."""
+        attributes = _at(record, 6)
+        if attributes > len(self._raw.attributes):
+            msg = f"is malformed: function {name!r} has attributes that are not there"
+            raise IRError(msg)
+        return self._raw.attributes[attributes - 1] if attributes else None
+
+    def _signature(self, name: str, record: _Record) -> tuple[str, tuple[str, ...], bool] | None:
+        """Return the types of a function's result and parameters and whether more may follow; None for a variable."""
         if record.code == _MODULE_GLOBALVAR:
-            return self._variable(name, record, in_used=in_used)
-        kind = self._type(_at(record, 2))
-        linkage = _at(record, 5)
-        if kind.function is not None:
-            return self._function(name, kind, linkage, self._cpu_of(_at(record, 4)), is_definition=True)
-        return IRGlobal(
-            name=name,
-            type=kind.spelling,
-            is_definition=True,
-            linkage=_LINKAGES.get(linkage, "external"),
-            address_space=_at(record, 3),
-            externally_initialized=False,
-            in_used=in_used,
-            size=kind.size,
-        )
-
-    def _function(self, name: str, kind: IRType, linkage: int, cpu: str | None, *, is_definition: bool) -> IRFunction:
-        if kind.function is None:
+            return None
+        number = _at(record, 2)
+        code, operands, _name = self._type_record(number)
+        if code == _TYPE_POINTER and record.code == _MODULE_FUNCTION:
+            # Old files give a function's type as a pointer to it.
+            code, operands, _name = self._type_record(_operand(operands, 0))
+        if code == _TYPE_FUNCTION:
+            result, *parameters = (self._type(one) for one in [_operand(operands, 1), *operands[2:]])
+            return result, tuple(parameters), operands[0] != 0
+        if record.code == _MODULE_FUNCTION:
             msg = f"is malformed: function {name!r} has no function type"
             raise IRError(msg)
-        result, parameters, var_args = kind.function
-        return IRFunction(
-            name=name,
-            result=result,
-            parameters=parameters,
-            is_definition=is_definition,
-            linkage=_LINKAGES.get(linkage, "external"),
-            target_cpu=cpu,
-            var_args=var_args,
-        )
-
-    def _variable(self, name: str, record: _Record, *, in_used: bool) -> IRGlobal:
-        flags = _at(record, 3)
-        kind = self._value_type(record)
-        # Before opaque pointers the address space was the pointer type's; bit 1 says that the type is the value's own.
-        space = flags >> 2 if flags & 2 else self._type(_at(record, 2)).space or 0
-        return IRGlobal(
-            name=name,
-            type=kind.spelling,
-            is_definition=_at(record, 4) != 0,
-            linkage=_LINKAGES.get(_at(record, 5), "external"),
-            address_space=space,
-            # The writer leaves out the fields from here on if all have their usual values.
-            externally_initialized=len(record.operands) > 11 and record.operands[11] != 0,
-            in_used=in_used,
-            size=kind.size,
-        )
-
-    def _value_type(self, record: _Record) -> IRType:
-        """Return the type of a function or variable, which old files give as a pointer to it."""
-        number = _at(record, 2)
-        explicit = record.code == _MODULE_GLOBALVAR and _at(record, 3) & 2
-        if not explicit and number < len(self._raw.types) and self._raw.types[number][0] == _TYPE_POINTER:
-            number = _operand(self._raw.types[number][1], 0)
-        return self._type(number)
-
-    def _cpu_of(self, value: int) -> str | None:
-        value = self._without_casts(value)
-        record = self._raw.values[value] if value < len(self._raw.values) else None
-        if record is None or record.code != _MODULE_FUNCTION:
-            return None
-        attributes = _at(record, 6)
-        return self._raw.attributes[attributes - 1] if 0 < attributes <= len(self._raw.attributes) else None
+        return None
 
     def _constant(self, value: int) -> _Record | None:
         place = value - len(self._raw.values)
         return self._raw.constants[place] if 0 <= place < len(self._raw.constants) else None
-
-    def _without_casts(self, value: int) -> int:
-        for _ in range(_MAX_CASTS):
-            record = self._constant(value)
-            if record is None:
-                break
-            if record.code == _CST_CAST:
-                value = _at(record, 2)
-            elif record.code in _CST_GEP_PLAIN:
-                # [pointee type if the count is odd, type, base, …]
-                value = _at(record, 2 if len(record.operands) % 2 else 1)
-            elif record.code in _CST_GEP_FLAGS:
-                value = _at(record, 3)
-            else:
-                break
-        return value
-
-    def _used(self) -> set[str]:
-        names: set[str] = set()
-        for symbol, record in zip(self._names, self._raw.values, strict=True):
-            if record.code != _MODULE_GLOBALVAR or symbol not in _USED or not _at(record, 4):
-                continue
-            array = self._constant(_at(record, 4) - 1)
-            if array is None or array.code != _CST_AGGREGATE:
-                continue
-            for element in array.operands:
-                value = self._without_casts(element)
-                if value < len(self._names):
-                    names.add(self._names[value])
-        return names
 
     def _code_object_version(self) -> int | None:
         for number in self._raw.flags:
@@ -728,51 +651,49 @@ class _Resolver:
     def _metadata(self, number: int) -> bytes | _Record | None:
         return self._raw.metadata[number] if 0 <= number < len(self._raw.metadata) else None
 
-    def _type(self, number: int, depth: int = 0) -> IRType:
+    def _type_record(self, number: int) -> tuple[int, list[int], str | None]:
+        if number >= len(self._raw.types):
+            raise _no_type(number)
+        return self._raw.types[number]
+
+    def _type(self, number: int, depth: int = 0) -> str:
+        """Return the spelling of a type."""
         known = self._types.get(number)
         if known is not None:
             return known
-        if number >= len(self._raw.types) or depth > _MAX_TYPE_DEPTH:
-            msg = f"is malformed: type {number} is not in its table of types, or holds itself"
-            raise IRError(msg)
-        made = self._types[number] = self._make_type(number, depth + 1)
+        if depth > _MAX_TYPE_DEPTH:
+            raise _no_type(number)
+        made = self._types[number] = self._spell_type(number, depth + 1)
         return made
 
-    def _make_type(self, number: int, depth: int) -> IRType:
-        code, operands, name = self._raw.types[number]
-        layout = self._layout
+    def _spell_type(self, number: int, depth: int) -> str:  # noqa: PLR0911 - one line a type
+        code, operands, name = self._type_record(number)
         if code in _PLAIN_TYPES:
-            return layout.plain(_PLAIN_TYPES[code])
+            return _PLAIN_TYPES[code]
         if code in (_TYPE_INTEGER, _TYPE_BYTE):
-            return layout.integer(_operand(operands, 0), "i" if code == _TYPE_INTEGER else "b")
+            return f"{'i' if code == _TYPE_INTEGER else 'b'}{_operand(operands, 0)}"
         if code == _TYPE_OPAQUE_POINTER:
-            return layout.pointer(_operand(operands, 0))
+            return pointer(_operand(operands, 0))
         if code == _TYPE_POINTER:
             # [pointee, address space]: the pointee may be a structure that holds this pointer.
-            return layout.pointer(operands[1] if len(operands) > 1 else 0)
-        if code == _TYPE_OPAQUE:
-            return layout.opaque(name or "")
-        return self._make_composite(code, operands, name, depth)
-
-    def _make_composite(self, code: int, operands: list[int], name: str | None, depth: int) -> IRType:
-        layout = self._layout
+            return pointer(operands[1] if len(operands) > 1 else 0)
+        if name is not None and code in (_TYPE_OPAQUE, _TYPE_STRUCT_NAMED):
+            return structure_name(name)
         if code in (_TYPE_ARRAY, _TYPE_VECTOR):
-            count, element = _operand(operands, 0), self._type(_operand(operands, 1), depth)
-            if code == _TYPE_ARRAY:
-                return layout.array(count, element)
-            return layout.vector(count, element, scalable=any(operands[2:3]))
+            count = f"{'vscale x ' if any(operands[2:3]) else ''}{_operand(operands, 0)}"
+            opening, closing = "[]" if code == _TYPE_ARRAY else "<>"
+            return spelled(opening, count, " x ", self._type(_operand(operands, 1), depth), closing)
         if code in (_TYPE_STRUCT, _TYPE_STRUCT_NAMED):
-            elements = [self._type(one, depth) for one in operands[1:]]
-            return layout.structure(elements, packed=_operand(operands, 0) != 0, name=name)
-        if code == _TYPE_FUNCTION:
-            result = self._type(_operand(operands, 1), depth)
-            parameters = [self._type(one, depth) for one in operands[2:]]
-            return layout.function(result, parameters, var_args=operands[0] != 0)
+            inner = spelled("{ ", spelled(*self._types_of(operands[1:], depth), between=", "), " }") if operands[1:] else "{}"
+            return spelled("<", inner, ">") if _operand(operands, 0) else inner
         if code == _TYPE_TARGET:
-            count = _operand(operands, 0)
-            types = [self._type(one, depth) for one in operands[1 : 1 + count]]
-            return layout.target(name or "", types, operands[1 + count :])
-        return layout.plain("other")
+            end = 1 + _operand(operands, 0)
+            words = [f'"{name or ""}"', *self._types_of(operands[1:end], depth), *map(str, operands[end:])]
+            return spelled("target(", spelled(*words, between=", "), ")")
+        return "other"
+
+    def _types_of(self, numbers: list[int], depth: int) -> Iterator[str]:
+        return (self._type(one, depth) for one in numbers)
 
 
 def _names(values: Sequence[_Record], strings: bytes) -> list[str]:
@@ -864,6 +785,10 @@ def _text(operands: Sequence[int]) -> str:
 
 def _signed(value: int) -> int:
     return -(value >> 1) if value & 1 else value >> 1
+
+
+def _no_type(number: int) -> IRError:
+    return IRError(f"is malformed: type {number} is not in its table of types, or holds itself")
 
 
 def _truncated() -> IRError:

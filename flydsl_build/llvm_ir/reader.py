@@ -47,15 +47,13 @@ _CONTROL: Final = frozenset(range(0x20)) - frozenset(b"\t\n\r\f\v")
 _SHOWN: Final = 8
 
 
-def read_ir(data: bytes, *, name: str) -> IRModule:
+def read_ir(data: bytes) -> IRModule:
     """Read an LLVM IR module in either form.
 
     Parameters
     ----------
     data
         The whole file.
-    name
-        The module's name, kept in the result. Messages do not have it: who catches them knows where.
 
     Raises
     ------
@@ -63,9 +61,9 @@ def read_ir(data: bytes, *, name: str) -> IRModule:
         The data is not LLVM IR (the message says what it looks like), is truncated, malformed, or too old to be read.
     """
     if data.startswith((BITCODE_MAGIC, WRAPPER_MAGIC)):
-        return read_bitcode(data, name=name)
+        return read_bitcode(data)
     _refuse_other_kinds(data)
-    return read_ir_text(data, name=name)
+    return read_ir_text(data)
 
 
 def _refuse_other_kinds(data: bytes) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Read LLVM IR text (`.ll`): what a module defines and declares.
 
-This is no full parser. The text is cut into top-level statements, and of these are taken: `target triple` and
-`target datalayout`, `%name = type`, global variables, aliases and ifuncs, `declare` and the header of `define`,
-`attributes #N`, and the metadata that `llvm.module.flags` leads to. The bodies of functions, debug information, comdats, summaries and
-use-list orders are passed over unread, so that text of LLVM releases older and newer than this reader is taken. What is read
+This is no full parser. The text is cut into top-level statements, and of these are taken: `target triple`, global variables,
+aliases and ifuncs, `declare` and the header of `define`, `attributes #N`, and the metadata that `llvm.module.flags` leads to.
+All else is passed over unread, so that text of LLVM releases older and newer than this reader is taken. What is read
 is checked no further than needed: LLVM itself reads the text when it links it.
 
 Taken: comments; quoted names and their `\xx` escapes; any order of statements; several statements on one line; typed pointers (`i32*`).
@@ -16,9 +15,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from flydsl_build.llvm_ir.model import CODE_OBJECT_VERSION_FLAGS, DataLayout, IRError, IRFunction, IRGlobal, IRModule, IRType
+from flydsl_build.llvm_ir.model import (
+    CODE_OBJECT_VERSION_FLAGS,
+    IRError,
+    IRFunction,
+    IRGlobal,
+    IRModule,
+    pointer,
+    spelled,
+    structure_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,7 +79,6 @@ _SIMPLE_TYPES: Final = frozenset(
 )  # fmt: skip
 _INTEGER: Final = re.compile(r"([ib])([0-9]{1,20})")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
-_USED: Final = frozenset({"llvm.used", "llvm.compiler.used"})
 # `target triple = "…"`
 _TARGET_VALUE: Final = 3
 _MODULE_FLAGS: Final = "!llvm.module.flags"
@@ -81,15 +88,13 @@ _MAX_TYPE_DEPTH: Final = 64
 _MAX_HEADER: Final = 4096
 
 
-def read_ir_text(data: bytes, *, name: str) -> IRModule:
+def read_ir_text(data: bytes) -> IRModule:
     """Read a module in the text form of LLVM IR.
 
     Parameters
     ----------
     data
         The whole file.
-    name
-        The module's name in messages.
 
     Raises
     ------
@@ -100,7 +105,7 @@ def read_ir_text(data: bytes, *, name: str) -> IRModule:
     reader = _Reader(data.decode("latin-1"))
     for statement in reader.statements():
         reader.take(statement)
-    return reader.module(name)
+    return reader.module()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -108,12 +113,17 @@ class _Statements:
     """The statements that matter, by what they say."""
 
     triple: str = ""
-    layout: str = ""
-    types: dict[str, list[_Token]] = field(default_factory=dict)
     variables: list[list[_Token]] = field(default_factory=list)
     functions: list[list[_Token]] = field(default_factory=list)
     cpus: dict[str, str | None] = field(default_factory=dict)
     nodes: dict[str, list[_Token]] = field(default_factory=dict)
+
+
+class _Type(NamedTuple):
+    """A type's spelling; of a function type the result, the parameters and whether more may follow."""
+
+    spelling: str
+    signature: tuple[str, tuple[str, ...], bool] | None = None
 
 
 class _Reader:
@@ -123,9 +133,6 @@ class _Reader:
         # Whether anything was found that begins a statement: until then, what does not fit is no fault in IR.
         self._begun = False
         self._found = _Statements()
-        self._layout = DataLayout("", "")
-        self._types: dict[str, IRType] = {}
-        self._open_types: set[str] = set()
         self._names: set[str] = set()
 
     # Cutting the text into statements
@@ -240,8 +247,6 @@ class _Reader:
             raise self._not_ir(offset, f" begins with {text[:40]!r}")
         elif kind == "global":
             self._found.variables.append(tokens)
-        elif kind == "local":
-            self._found.types[_name(text)] = tokens[2:]
         elif kind == "metadata":
             self._found.nodes[text] = tokens[2:]
 
@@ -259,40 +264,33 @@ class _Reader:
         elif text == "target" and _text_at(tokens, 2) == "=" and len(tokens) > _TARGET_VALUE and tokens[_TARGET_VALUE][0] == "string":
             if tokens[1][1] == "triple":
                 self._found.triple = _unquoted(tokens[_TARGET_VALUE][1])
-            elif tokens[1][1] == "datalayout":
-                self._found.layout = _unquoted(tokens[_TARGET_VALUE][1])
         elif text == "attributes" and _text_at(tokens, 1).startswith("#"):
             self._found.cpus[tokens[1][1]] = _target_cpu(tokens)
 
     # What the statements say
 
-    def module(self, name: str) -> IRModule:
+    def module(self) -> IRModule:
         """Make the module of the statements taken."""
         found = self._found
-        self._layout = DataLayout(found.layout, found.triple)
         functions: dict[str, IRFunction] = {}
         variables: dict[str, IRGlobal] = {}
+        cpus = {self._cpu(tokens) for tokens in found.functions if tokens[0][1] == "define"}
         for tokens in found.functions:
-            function = self._function(tokens)
-            if function is not None:
-                functions[function.name] = function
-        used = {
-            _name(token[1]) for tokens in found.variables if _name(tokens[0][1]) in _USED for token in tokens[2:] if token[0] == "global"
-        }
+            name, function = self._function(tokens)
+            if name is not None:
+                functions[name] = function
         for tokens in found.variables:
-            made = self._variable(tokens, used, functions)
-            if isinstance(made, IRFunction):
-                functions[made.name] = made
-            elif made is not None:
-                variables[made.name] = made
+            name, made = self._variable(tokens)
+            if name is not None and isinstance(made, IRFunction):
+                functions[name] = made
+            elif name is not None:
+                variables[name] = made
         return IRModule(
-            name=name,
-            kind="text",
             triple=found.triple,
+            target_cpus=frozenset(cpu for cpu in cpus if cpu is not None),
             functions=functions,
             globals=variables,
             code_object_version=self._code_object_version(),
-            producer=None,
         )
 
     def _new_name(self, token: _Token) -> str | None:
@@ -305,40 +303,35 @@ class _Reader:
         self._names.add(name)
         return name
 
-    def _function(self, tokens: list[_Token]) -> IRFunction | None:
+    def _function(self, tokens: list[_Token]) -> tuple[str | None, IRFunction]:
         at = _header_name(tokens)
         if at is None:
             raise self._error(tokens[0][2], f"{tokens[0][1]} has no function name with parameters")
         name = self._new_name(tokens[at])
-        if name is None:
-            return None
         result = self._result_type(tokens, at)
-        end = _closing(tokens, at + 1)
-        parameters: list[str] = []
-        var_args = False
-        for part in _split(tokens[at + 2 : end]):
-            if part and part[0][1] == "...":
-                var_args = True
-            else:
-                parameters.append(self._type(part, 0, 0)[0].spelling)
-        return IRFunction(
-            name=name,
-            result=result.spelling,
-            parameters=tuple(parameters),
+        parameters, var_args = self._parameters(tokens[at + 2 : _closing(tokens, at + 1)], 0)
+        return name, IRFunction(
             is_definition=tokens[0][1] == "define",
             linkage=next((token[1] for token in tokens[1:at] if token[0] == "word" and token[1] in _LINKAGES), "external"),
-            target_cpu=self._cpu(tokens[end + 1 :]),
+            result=result,
+            parameters=parameters,
             var_args=var_args,
         )
 
-    def _result_type(self, tokens: list[_Token], at: int) -> IRType:
+    def _parameters(self, tokens: Sequence[_Token], depth: int) -> tuple[tuple[str, ...], bool]:
+        """Return the types of parameters, and whether more may follow."""
+        parts = _split(tokens)
+        var_args = bool(parts) and _text_at(parts[-1], 0) == "..."
+        return tuple(self._type(part, 0, depth)[0].spelling for part in parts[: len(parts) - var_args]), var_args
+
+    def _result_type(self, tokens: list[_Token], at: int) -> str:
         """Find the type among linkage, visibility, calling convention and attributes of the result."""
         place = 1
         while place < at:
             if _begins_type(tokens, place):
                 made, after = self._type(tokens, place, 0)
                 if after == at:
-                    return made
+                    return made.spelling
                 place = after
             elif tokens[place][1] in _OPEN:
                 place = _closing(tokens, place) + 1
@@ -347,63 +340,25 @@ class _Reader:
         raise self._error(tokens[at][2], f"function {tokens[at][1]} has no result type that can be read")
 
     def _cpu(self, tokens: Sequence[_Token]) -> str | None:
-        own = _target_cpu(tokens)
-        if own is not None:
-            return own
-        return next(
-            (self._found.cpus[text] for kind, text, _ in tokens if kind == "group" and self._found.cpus.get(text) is not None), None
-        )
+        """Return the processor in a function's header, or in the first attribute group there that has one."""
+        groups = (self._found.cpus.get(text) for kind, text, _offset in tokens if kind == "group")
+        return _target_cpu(tokens) or next((cpu for cpu in groups if cpu is not None), None)
 
-    def _variable(self, tokens: list[_Token], used: set[str], functions: dict[str, IRFunction]) -> IRFunction | IRGlobal | None:
+    def _variable(self, tokens: list[_Token]) -> tuple[str | None, IRFunction | IRGlobal]:
         name = self._new_name(tokens[0])
         at = next((place for place, token in enumerate(tokens) if token[1] in ("global", "constant", "alias", "ifunc")), None)
         if at is None:
             raise self._error(tokens[0][2], f"{tokens[0][1]} is no variable, alias or ifunc that can be read")
-        if name is None:
-            return None
-        words = [token[1] for token in tokens[2:at]]
-        kind, after = self._type(tokens, at + 1, 0)
-        said = next((word for word in words if word in _LINKAGES), None)
+        said = next((token[1] for token in tokens[2:at] if token[1] in _LINKAGES), None)
         linkage = said or "external"
-        if kind.function is not None:
-            result, parameters, var_args = kind.function
-            aliasee = next((_name(token[1]) for token in tokens[after:] if token[0] == "global"), "")
-            known = functions.get(aliasee) if tokens[at][1] == "alias" else None
-            return IRFunction(
-                name=name,
-                result=result,
-                parameters=parameters,
-                is_definition=True,
-                linkage=linkage,
-                target_cpu=known.target_cpu if known else None,
-                var_args=var_args,
-            )
-        is_alias = tokens[at][1] in ("alias", "ifunc")
-        return IRGlobal(
-            name=name,
-            type=kind.spelling,
+        if tokens[at][1] in ("global", "constant"):
             # A definition with external linkage does not say so.
-            is_definition=is_alias or said not in _DECLARED,
-            linkage=linkage,
-            address_space=self._aliasee_space(tokens, after) if is_alias else self._space(tokens, words),
-            externally_initialized="externally_initialized" in words,
-            in_used=name in used,
-            size=kind.size,
-        )
-
-    def _space(self, tokens: list[_Token], words: list[str]) -> int:
-        if "addrspace" not in words:
-            return 0
-        return self._number(tokens, 2 + words.index("addrspace") + 2)
-
-    def _aliasee_space(self, tokens: list[_Token], after: int) -> int:
-        """Return the address space of an alias, which is that of the pointer it is given: `, ptr addrspace(1) @x`."""
-        if after + 1 < len(tokens) and _begins_type(tokens, after + 1):
-            return self._type(tokens, after + 1, 0)[0].space or 0
-        texts = [token[1] for token in tokens[after:]]
-        if "to" in texts and "ptr" in texts[texts.index("to") :]:
-            return self._type(tokens, after + texts.index("to") + 1, 0)[0].space or 0
-        return 0
+            return name, IRGlobal(is_definition=said not in _DECLARED, linkage=linkage)
+        signature = self._type(tokens, at + 1, 0)[0].signature
+        if signature is None:
+            return name, IRGlobal(is_definition=True, linkage=linkage)
+        result, parameters, var_args = signature
+        return name, IRFunction(is_definition=True, linkage=linkage, result=result, parameters=parameters, var_args=var_args)
 
     def _code_object_version(self) -> int | None:
         for _kind, reference, _offset in (token for token in self._found.nodes.get(_MODULE_FLAGS, ()) if token[0] == "metadata"):
@@ -427,111 +382,57 @@ class _Reader:
 
     # Types
 
-    def _type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[IRType, int]:
+    def _type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[_Type, int]:
         """Read the type at `place`; return it and the place behind it."""
         if place >= len(tokens) or depth > _MAX_TYPE_DEPTH:
             raise self._error(tokens[-1][2] if tokens else len(self._text), "a type is missing or nests too deep")
-        if tokens[place][0] == "local" and _text_at(tokens, place + 1) == "*":
-            # Typed pointers make structures that point to themselves, and what they point to does not matter.
-            made, place = self._layout.pointer(0), place + 2
-        else:
-            made, place = self._base_type(tokens, place, depth + 1)
+        spelling, place = self._base_type(tokens, place, depth + 1)
+        made = _Type(spelling)
         while place < len(tokens):
             text = tokens[place][1]
             if text == "*":
-                made, place = self._layout.pointer(0), place + 1
+                made, place = _Type(pointer(0)), place + 1
             elif text == "addrspace" and _text_at(tokens, place + 4) == "*":
-                made, place = self._layout.pointer(self._number(tokens, place + 2)), place + 5
+                made, place = _Type(pointer(self._number(tokens, place + 2))), place + 5
             elif text == "(":
                 end = _closing(tokens, place)
-                parts = _split(tokens[place + 1 : end])
-                var_args = bool(parts) and _text_at(parts[-1], 0) == "..."
-                parameters = [self._type(part, 0, depth + 1)[0] for part in parts[: len(parts) - var_args]]
-                made, place = self._layout.function(made, parameters, var_args=var_args), end + 1
+                parameters, var_args = self._parameters(tokens[place + 1 : end], depth + 1)
+                made, place = _Type("other", (made.spelling, parameters, var_args)), end + 1
             else:
                 break
         return made, place
 
-    def _base_type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[IRType, int]:
+    def _base_type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[str, int]:
         kind, text, offset = tokens[place]
         if kind == "local":
-            return self._named_type(text, depth), place + 1
+            return (structure_name(_name(text)) if text[1] == '"' else text), place + 1
         if kind == "punct" and text in "[{<":
             return self._bracketed_type(tokens, place, depth)
         if text == "ptr":
             spaced = _text_at(tokens, place + 1) == "addrspace"
-            return self._layout.pointer(self._number(tokens, place + 3) if spaced else 0), place + (5 if spaced else 1)
-        if text in _SIMPLE_TYPES:
-            return self._layout.plain(text), place + 1
-        if found := _INTEGER.fullmatch(text):
-            return self._layout.integer(int(found[2]), found[1]), place + 1
+            return pointer(self._number(tokens, place + 3) if spaced else 0), place + (5 if spaced else 1)
+        if text in _SIMPLE_TYPES or _INTEGER.fullmatch(text):
+            return text, place + 1
         if text == "target" and _text_at(tokens, place + 1) == "(":
-            return self._target_type(tokens, place + 1, depth)
+            end = _closing(tokens, place + 1)
+            words = ("".join(token[1] for token in part) for part in _split(tokens[place + 2 : end]))
+            return spelled("target(", spelled(*words, between=", "), ")"), end + 1
         raise self._error(offset, f"{text[:40]!r} is not a type that can be read")
 
-    def _bracketed_type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[IRType, int]:
-        text = tokens[place][1]
-        if text == "[":
-            return self._sequence(tokens, place + 1, depth, vector=False)[0], _closing(tokens, place) + 1
-        if text == "<" and _text_at(tokens, place + 1) != "{":
-            made, after = self._sequence(tokens, place + 1, depth, vector=True)
-            return made, after + 1
-        packed = text == "<"
-        end = _closing(tokens, place + packed)
-        return self._structure(tokens[place + packed + 1 : end], depth, packed=packed), end + packed + 1
-
-    def _sequence(self, tokens: Sequence[_Token], place: int, depth: int, *, vector: bool) -> tuple[IRType, int]:
-        """Read `4 x i32`, or `vscale x 4 x i32`, within its brackets."""
-        scalable = vector and _text_at(tokens, place) == "vscale"
-        if scalable:
-            place += 2
-        count = self._number(tokens, place)
-        element, place = self._type(tokens, place + 2, depth)
-        if vector:
-            return self._layout.vector(count, element, scalable=scalable), place
-        return self._layout.array(count, element), place
-
-    def _structure(self, tokens: Sequence[_Token], depth: int, *, packed: bool, name: str | None = None) -> IRType:
-        elements = [self._type(part, 0, depth)[0] for part in _split(tokens)]
-        return self._layout.structure(elements, packed=packed, name=name)
-
-    def _target_type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[IRType, int]:
-        end = _closing(tokens, place)
-        name, types, numbers = "", list[IRType](), list[int]()
-        for part in _split(tokens[place + 1 : end]):
-            if part and part[0][0] == "string":
-                name = _unquoted(part[0][1])
-            elif part and _DECIMAL.fullmatch(part[0][1]):
-                numbers.append(int(part[0][1]))
-            else:
-                types.append(self._type(part, 0, depth)[0])
-        return self._layout.target(name, types, numbers), end + 1
-
-    def _named_type(self, text: str, depth: int) -> IRType:
-        name = _name(text)
-        known = self._types.get(name)
-        if known is not None:
-            return known
-        body = self._found.types.get(name)
-        if name in self._open_types:
-            # Reached again through a pointer to an array or a function.
-            return self._layout.opaque(name)
-        if body is None or len(body) < 2 or body[0][1] != "type":
-            # LLVM takes a name that nothing defines for an opaque type.
-            made = self._layout.opaque(name)
-        elif body[1][1] == "opaque":
-            made = self._layout.opaque("" if name.isdigit() else name)
-        else:
-            packed = body[1][1] == "<"
-            start = 2 if packed else 1
-            if _text_at(body, start) != "{":
-                raise self._error(body[1][2], f"type {text} is no structure")
-            self._open_types.add(name)
-            inner = body[start + 1 : _closing(body, start)]
-            made = self._structure(inner, depth, packed=packed, name=None if name.isdigit() else name)
-            self._open_types.discard(name)
-        self._types[name] = made
-        return made
+    def _bracketed_type(self, tokens: Sequence[_Token], place: int, depth: int) -> tuple[str, int]:
+        """Read `[4 x i32]`, `<4 x i32>`, `<vscale x 4 x i32>`, `{ i32, float }` or `<{ i32, float }>`."""
+        opening = tokens[place][1]
+        packed = opening == "<" and _text_at(tokens, place + 1) == "{"
+        if opening == "{" or packed:
+            end = _closing(tokens, place + packed)
+            elements = [self._type(part, 0, depth)[0].spelling for part in _split(tokens[place + packed + 1 : end])]
+            inner = spelled("{ ", spelled(*elements, between=", "), " }") if elements else "{}"
+            return spelled("<", inner, ">") if packed else inner, end + packed + 1
+        scalable = _text_at(tokens, place + 1) == "vscale"
+        at = place + (3 if scalable else 1)
+        count = f"{'vscale x ' if scalable else ''}{self._number(tokens, at)} x "
+        element, end = self._type(tokens, at + 2, depth)
+        return spelled(opening, count, element.spelling, "]" if opening == "[" else ">"), end + 1
 
     def _number(self, tokens: Sequence[_Token], place: int) -> int:
         text = _text_at(tokens, place)

@@ -7,7 +7,7 @@ import hashlib
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from flydsl_build import __version__
 from flydsl_build.bundle.manifest import (
@@ -22,25 +22,26 @@ from flydsl_build.bundle.manifest import (
     Unit,
     manifest_kernels,
 )
-from flydsl_build.bundle.verify import verify_code_object, verify_launcher_library
-from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.consumers.base import DeclaredModule
+from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError, excerpt
 from flydsl_build.jobs.job import Tool
 from flydsl_build.package.launchers import launcher_entries, value_classes, value_enums
 from flydsl_build.package.source_files import license_files
-from flydsl_build.targets.elf import read_code_object, read_elf
+from flydsl_build.targets.checks import check_code_object, check_launcher_library, readable_code_object
 from flydsl_build.targets.offload_bundle import write_bundle
 from flydsl_build.targets.processors import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from flydsl_build.bundle.placement import Placement
     from flydsl_build.cache.build_cache import BuildCache
     from flydsl_build.config.settings import Settings
     from flydsl_build.declare.specialization import Specialization
     from flydsl_build.jobs.job import CodeObjectBuild, JobResult, Linker
-    from flydsl_build.package.placement import Placement
     from flydsl_build.package.project import Project
     from flydsl_build.package.summary import KernelRow
+    from flydsl_build.targets.code_object import AmdgpuCodeObject
 
 __all__ = ["AssembledModule", "assemble_module"]
 
@@ -53,8 +54,10 @@ class AssembledModule:
     ----------
     folder
         Has the bundles, the launcher library and the manifest, and nothing else.
-    stub_arguments
-        What `render_stub` needs beside the manifest.
+    code_objects
+        Its code objects as they were checked, by SHA-256 digest.
+    declared
+        What the consumers are given.
     unexported
         Public names of the source that the stub does not have.
     generated
@@ -66,9 +69,9 @@ class AssembledModule:
     """
 
     placement: Placement
-    manifest: Manifest
     folder: Path
-    stub_arguments: dict[str, Any]
+    code_objects: Mapping[str, AmdgpuCodeObject]
+    declared: DeclaredModule
     unexported: tuple[str, ...]
     generated: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -101,7 +104,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     """
     faults = FaultCollector()
     results, groups = _with_one_init_a_unit(results)
-    units = _units(module, results, placement, output, faults, groups if settings.is_split else None)
+    units, code_objects = _units(module, results, placement, output, faults, groups if settings.is_split else None)
     # Not `.so`: tools that freeze programs take that for an extension module, and leave it out of a package's data.
     library = _link_library(results, linker, cache, output / f"{placement.stem}.launchers.elf", faults)
     faults.raise_if_any(VerifyError)
@@ -145,15 +148,15 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
     exported |= {struct.name for struct in argument_structs(manifest)} | {enum_name(one) for one in manifest.enums or ()}
     return AssembledModule(
         placement=placement,
-        manifest=manifest,
         folder=output,
-        stub_arguments={
-            "manifest_sha256": hashlib.sha256(text).hexdigest(),
-            "manifest_file": placement.manifest_from_stub,
-            "runtime_package": placement.runtime_package,
-            "module_doc": first.doc,
-            "public_names": list(first.public_names),
-        },
+        code_objects=code_objects,
+        declared=DeclaredModule(
+            manifest=manifest,
+            manifest_sha256=hashlib.sha256(text).hexdigest(),
+            placement=placement,
+            doc=first.doc,
+            public_names=first.public_names,
+        ),
         unexported=tuple(name for name in first.public_names if name not in exported),
     )
 
@@ -196,35 +199,42 @@ def _units(  # noqa: PLR0913, PLR0917 - each is the result of one room
     output: Path,
     faults: FaultCollector,
     split_groups: dict[str, str] | None,
-) -> dict[str, Unit]:
-    """Verify the code objects, write the bundles, describe both.
+) -> tuple[dict[str, Unit], dict[str, AmdgpuCodeObject]]:
+    """Verify the code objects, write the bundles, describe both; return the code objects too, by SHA-256 digest.
 
     Parameters
     ----------
     split_groups
         If each target gets a bundle of its own: units to their groups. A bundle's name must not depend on the other targets of the build.
     """
-    codes: dict[str, dict[str, bytes]] = {}
+    contents: dict[str, dict[str, bytes]] = {}
+    parsed: dict[str, dict[str, AmdgpuCodeObject]] = {}
     made: dict[str, CodeObjectBuild] = {}
     for result in results:
         argument_sizes = {kernel: sizes for one in result.specializations for kernel, sizes in one.kernel_arguments.items()}
         for built in result.code_objects:
             data = Path(result.output, built.file).read_bytes()
+            where = f"{module}, {result.target}"
+            code_object = readable_code_object(data, where, faults)
+            if code_object is None:
+                continue
             faults.extend(
-                verify_code_object(
-                    data,
-                    where=f"{module}, {result.target}",
+                check_code_object(
+                    code_object,
+                    where=where,
                     target=result.target,
                     e_flags=parse_target(result.target, where=module).e_flags,
                     kernels={kernel: argument_sizes[kernel] for kernel in built.kernels if kernel in argument_sizes},
                     globals=dict.fromkeys(built.globals),
                 )
             )
-            codes.setdefault(built.group, {})[result.target] = data
+            contents.setdefault(built.group, {})[result.target] = data
+            parsed.setdefault(built.group, {})[result.target] = code_object
             made.setdefault(built.group, built)
     faults.raise_if_any(VerifyError)
     units = {}
-    for name, objects in codes.items():
+    by_digest: dict[str, AmdgpuCodeObject] = {}
+    for name, objects in contents.items():
         group = name if split_groups is None else split_groups[name]
         words = [placement.stem, *([] if group == "main" else [group]), *([] if split_groups is None else ["{target}"]), "hipfb"]
         unit = Unit(
@@ -232,8 +242,8 @@ def _units(  # noqa: PLR0913, PLR0917 - each is the result of one room
             axes=dict(made[name].axes),
             bundle=".".join(words),
             init=made[name].init,
-            globals=_globals(module, made[name].globals, objects, faults),
-            code_objects={target: _code_object(data) for target, data in objects.items()},
+            globals=_globals(module, made[name].globals, parsed[name], faults),
+            code_objects={target: _code_object(data, parsed[name][target]) for target, data in objects.items()},
         )
         offsets: dict[str, int] = {}
         for file, targets in unit.bundles().items():
@@ -242,13 +252,13 @@ def _units(  # noqa: PLR0913, PLR0917 - each is the result of one room
             offsets |= {target: bundle.entries[target].offset for target in targets}
         placed = {target: replace(one, offset=offsets[target]) for target, one in unit.code_objects.items()}
         units[name] = replace(unit, code_objects=placed)
+        by_digest |= {one.sha256: parsed[name][target] for target, one in placed.items()}
     faults.raise_if_any(VerifyError)
-    return units
+    return units, by_digest
 
 
-def _code_object(data: bytes) -> CodeObject:
+def _code_object(data: bytes, code: AmdgpuCodeObject) -> CodeObject:
     """Describe a code object; its place in a bundle is not known yet."""
-    code = read_code_object(data)
     return CodeObject(
         offset=0,
         size=len(data),
@@ -258,11 +268,12 @@ def _code_object(data: bytes) -> CodeObject:
     )
 
 
-def _globals(module: str, names: tuple[str, ...], objects: dict[str, bytes], faults: FaultCollector) -> tuple[DeviceGlobal, ...]:
+def _globals(
+    module: str, names: tuple[str, ...], objects: Mapping[str, AmdgpuCodeObject], faults: FaultCollector
+) -> tuple[DeviceGlobal, ...]:
     found = []
     for name in names:
-        symbols = {target: read_elf(data).dynamic_symbols for target, data in objects.items()}
-        sizes = {target: one.size for target, dynamic in symbols.items() for one in dynamic if one.name == name}
+        sizes = {target: one.symbols[name].size for target, one in objects.items() if name in one.symbols}
         if len(set(sizes.values())) > 1:
             spelled = ", ".join(f"{size} bytes for {target}" for target, size in sizes.items())
             faults.add(
@@ -293,7 +304,7 @@ def _link_library(results: Sequence[JobResult], linker: Linker, cache: BuildCach
         data = _link([*linker.command, *options, "-o", str(path), *map(str, inputs)], path)
         cache.remember(data, *key)
     path.write_bytes(data)
-    faults.extend(verify_launcher_library(data, where=path.name, entries=objects))
+    faults.extend(check_launcher_library(data, where=path.name, entries=objects))
     return Library(file=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
 
 
@@ -305,7 +316,7 @@ def _link(command: list[str], path: Path) -> bytes:
                 where=path.name,
                 what="linking the launcher library failed",
                 fix="see the linker's message",
-                detail=done.stderr or done.stdout,
+                detail=excerpt(done.stderr or done.stdout),
             )
         )
     return path.read_bytes()

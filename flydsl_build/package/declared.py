@@ -6,17 +6,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.build_cache import python_digest
-from flydsl_build.errors import ConfigError, Fault
-from flydsl_build.jobs.environment import worker_environment
+from flydsl_build.errors import ConfigError, Fault, excerpt
+from flydsl_build.jobs.environment import program, worker_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from flydsl_build.cache.build_cache import BuildCache
 
@@ -62,12 +61,10 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     known = cache.recall(*key)
     if known is not None:
         return Declarations(**json.loads(known))
-    here = str(Path(__file__).resolve().parents[2])
-    code = f"import sys; sys.path.insert(0, {here!r}); from flydsl_build.frontends.declarations import main; sys.exit(main())"
     request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project)})
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", code],
+            program("flydsl_build.frontends.declarations"),
             input=request,
             capture_output=True,
             text=True,
@@ -87,7 +84,7 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
     try:
         answer: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
     except ValueError:
-        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": done.stderr[-4000:]}
+        answer = {"fault": f"the process of {reference} ended with status {done.returncode}", "detail": excerpt(done.stderr)}
     if answer.get("strangers"):
         raise ConfigError(*(Fault(where=where, what=what, fix=_FIX) for where, what in answer["strangers"]))
     if "fault" in answer:

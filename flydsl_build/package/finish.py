@@ -11,7 +11,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from flydsl_build.bundle.manifest import Outline
-from flydsl_build.package.placement import is_artefact, is_manifest
+from flydsl_build.bundle.placement import is_artefact, is_manifest
 from flydsl_build.package.sbom import SBOM_FILE, sbom
 from flydsl_build.package.wheel_file import read_members, rewrite
 from flydsl_build.package.wheel_metadata import Headers, escaped

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import flydsl_build
 from flydsl_build.bundle.verify import verify_package
 from flydsl_build.codec import encode
+from flydsl_build.consumers import wanted_consumers
 from flydsl_build.errors import VerifyError
 from flydsl_build.package.assemble import AssembledModule, assemble_module
 from flydsl_build.package.source_files import license_files
@@ -25,12 +26,13 @@ from flydsl_build.package.summary import KernelRow, empty_launchers, kernel_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from flydsl_build.bundle.placement import Placement
     from flydsl_build.cache.build_cache import BuildCache
     from flydsl_build.config.settings import Settings
+    from flydsl_build.consumers.base import Consumer
     from flydsl_build.declare.specialization import Specialization
     from flydsl_build.jobs.job import Linker
     from flydsl_build.jobs.results import StoredResult
-    from flydsl_build.package.placement import Placement
     from flydsl_build.package.project import Project
 
 __all__ = ["KeptModule", "ModuleKeeper"]
@@ -78,6 +80,7 @@ class ModuleKeeper:
 
     def __init__(self, *, settings: Settings, project: Project, linker: Linker, cache: BuildCache, folder: Path) -> None:
         self._settings = settings
+        self._consumers = wanted_consumers(settings)
         self._project = project
         self._linker = linker
         self._cache = cache
@@ -86,7 +89,7 @@ class ModuleKeeper:
         self._common = [
             "module",
             _program_digest(),
-            [settings.load, settings.torch_ops, settings.is_split, [asdict(axis) for axis in settings.axes]],
+            [settings.load, [one.suffix for one in self._consumers], settings.is_split, [asdict(axis) for axis in settings.axes]],
             license_files(settings, project.root),
             [project.name, project.version],
             [linker.version, linker.identity],
@@ -145,28 +148,23 @@ class ModuleKeeper:
             cache=self._cache,
             output=output,
         )
-        faults = verify_package(output)
+        faults = verify_package(output, assembled.code_objects)
         if faults:
             raise VerifyError(*faults)
-        assembled = _rendered(assembled, torch_ops=self._settings.torch_ops)
+        assembled = _rendered(assembled, self._consumers)
         self._cache.remember_files(_pack(assembled), *self._key(placement, specializations, results))
         return assembled
 
 
-def _rendered(module: AssembledModule, *, torch_ops: bool) -> AssembledModule:
+def _rendered(module: AssembledModule, consumers: Sequence[Consumer]) -> AssembledModule:
     """Return the module with the texts of its generated modules, and with what people are told of it."""
-    # Imported here for the same reason as in `assemble_module`.
-    from flydsl_build.consumers import render_stub, render_torch_ops
-
-    place = module.placement
-    source, interface = render_stub(module.manifest, **module.stub_arguments)
-    generated = {str(place.source): source, str(place.source.with_suffix(".pyi")): interface}
-    warnings = [*empty_launchers(module.manifest)]
-    if torch_ops:
-        ops = render_torch_ops(module.manifest, namespace=place.torch_namespace, runtime_package=place.runtime_package)
-        generated |= {str(place.torch_source): ops.source, str(place.torch_source.with_suffix(".pyi")): ops.interface}
-        warnings += [f"{place.torch_source} does not have {one}" for one in ops.left_out]
-    return replace(module, generated=generated, warnings=tuple(warnings), rows=tuple(kernel_rows([module.manifest])))
+    generated: dict[str, str] = {}
+    warnings = [*empty_launchers(module.declared.manifest)]
+    for consumer in consumers:
+        offer = consumer.render(module.declared)
+        generated |= offer.files
+        warnings += offer.warnings
+    return replace(module, generated=generated, warnings=tuple(warnings), rows=tuple(kernel_rows([module.declared.manifest])))
 
 
 def _pack(module: AssembledModule) -> dict[str, bytes]:

@@ -171,7 +171,7 @@ def _glibc_minor(elf: ElfFile) -> int | None:
     """Return the least minor version of glibc 2 that has all a file needs, or None if no profile of PEP 600 has."""
     if not set(elf.needed) <= _SYSTEM_LIBRARIES:
         return None
-    minors = [_version_minor(need.version) for need in elf.version_needs]
+    minors = [_version_minor(version) for version in elf.needed_versions]
     found = [minor for minor in minors if minor is not None]
     return max(found, default=0) if len(found) == len(minors) else None
 

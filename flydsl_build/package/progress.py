@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show how far a build is: a live display on a terminal where rich is installed, plain lines anywhere else.
 
-Both are observers of the pool, called from its threads; see `compile.executor.JobObserver`. `job_cached` is told of a job whose
+Both are observers of the scheduler, called from its threads; see `jobs.executor.JobObserver`. `job_cached` is told of a job whose
 result needed no compiling.
 """
 
@@ -73,7 +73,7 @@ def _duration(seconds: float) -> str:
 
 
 class _Counting:
-    """What both displays do alike: count, under a lock, as the pool's threads report."""
+    """What both displays do alike: count, under a lock, as the scheduler's threads report."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._lock = threading.Lock()

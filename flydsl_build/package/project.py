@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flydsl_build.package.placement import Placement, place_module
+from flydsl_build.bundle.placement import Placement, place_module
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,11 @@ so equal wheels have equal documents.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
+
+from flydsl_build.config.names import normalized
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -85,7 +86,7 @@ def sbom(made: Sequence[Provenance], *, name: str, version: str, targets: Contai
 
 
 def _python(name: str, version: str, kind: str = "library") -> dict[str, Any]:
-    purl = f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{quote(version, safe='')}"
+    purl = f"pkg:pypi/{normalized(name)}@{quote(version, safe='')}"
     return {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 

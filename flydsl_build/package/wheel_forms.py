@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from flydsl_build.config.names import normalized
 from flydsl_build.errors import ConfigError, Fault
 from flydsl_build.package.source_files import every_license_file
-from flydsl_build.package.wheel_metadata import Headers, normalized
+from flydsl_build.package.wheel_metadata import Headers
 from flydsl_build.targets.processors import TARGETS
 
 if TYPE_CHECKING:

@@ -10,17 +10,14 @@ import re
 import zipfile
 from typing import TYPE_CHECKING
 
+from flydsl_build.config.names import normalized
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Headers", "distribution_of", "escaped", "normalized"]
+__all__ = ["Headers", "distribution_of", "escaped"]
 
 _FIELD = re.compile(r"([A-Za-z0-9-]+):(.*)")
-
-
-def normalized(name: str) -> str:
-    """Return the one spelling of a distribution's name or extra that all others are equal to."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def escaped(name: str) -> str:

@@ -19,12 +19,12 @@ from __future__ import annotations
 from sys import intern
 
 from .annotations import Any, Collection, Mapping
+from .dtypes import DTYPES, TYPE_NAMES
 from .enums import Member
 from .errors import CorruptFileError
 
 __all__ = [
     "LEFT_OUT",
-    "TYPE_NAMES",
     "Fields",
     "describe_launcher",
     "field_of",
@@ -40,58 +40,6 @@ _INDEXED = 4
 _PARAMETER_KINDS = {"POSITIONAL_ONLY": 0, "POSITIONAL_OR_KEYWORD": 1, "KEYWORD_ONLY": 2}
 _ARGUMENT_KINDS = {"tensor": 0, "pointer": 1, "scalar": 2, "stream": 3}
 _SLOT_KINDS = {"data": 0, "layout": 1, "scalar": 2, "pointer": 3, "stream": 4}
-
-# DLPack's type code << 8 | bits.
-_DTYPES = {
-    "f64": 2 << 8 | 64,
-    "f32": 2 << 8 | 32,
-    "f16": 2 << 8 | 16,
-    "bf16": 4 << 8 | 16,
-    "i8": 0 << 8 | 8,
-    "i16": 0 << 8 | 16,
-    "i32": 0 << 8 | 32,
-    "i64": 0 << 8 | 64,
-    "u8": 1 << 8 | 8,
-    "u16": 1 << 8 | 16,
-    "u32": 1 << 8 | 32,
-    "u64": 1 << 8 | 64,
-    "bool": 6 << 8 | 8,
-    "f8e4m3fn": 10 << 8 | 8,
-    "f8e4m3fnuz": 11 << 8 | 8,
-    "f8e5m2": 12 << 8 | 8,
-    "f8e5m2fnuz": 13 << 8 | 8,
-    "f8e8m0fnu": 14 << 8 | 8,
-    "f6e2m3fn": 15 << 8 | 6,
-    "f6e3m2fn": 16 << 8 | 6,
-    "f4e2m1fn": 17 << 8 | 4,
-}
-
-
-TYPE_NAMES = {
-    "Float64": "f64",
-    "Float32": "f32",
-    "Float16": "f16",
-    "BFloat16": "bf16",
-    "Int8": "i8",
-    "Int16": "i16",
-    "Int32": "i32",
-    "Int64": "i64",
-    "Uint8": "u8",
-    "Uint16": "u16",
-    "Uint32": "u32",
-    "Uint64": "u64",
-    "Boolean": "bool",
-    "Float8E4M3": "f8e4m3",
-    "Float8E4M3FN": "f8e4m3fn",
-    "Float8E4M3FNUZ": "f8e4m3fnuz",
-    "Float8E4M3B11FNUZ": "f8e4m3b11fnuz",
-    "Float8E5M2": "f8e5m2",
-    "Float8E8M0FNU": "f8e8m0fnu",
-    "Float6E2M3FN": "f6e2m3fn",
-    "Float6E3M2FN": "f6e3m2fn",
-    "Float4E2M1FN": "f4e2m1fn",
-}
-"""FlyDSL's types, which the process may have or not, by class name."""
 
 
 class _TypeName(str):
@@ -222,7 +170,7 @@ def spell_argument(argument: Mapping[str, Any]) -> str:
         return str(argument.get("type", "a struct"))
     if kind == "scalar":
         return str(argument["dtype"])
-    natural = max((_DTYPES[argument["dtype"]] & 0xFF) // 8, 1)
+    natural = max((DTYPES[argument["dtype"]] & 0xFF) // 8, 1)
     align = f"@{argument['align']}" if argument.get("align", natural) > natural else ""
     if kind == "pointer":
         return f"ptr<{argument['dtype']}>{align}"
@@ -272,7 +220,7 @@ class _Specialization:
                 path,
                 ".".join(key),
                 _ARGUMENT_KINDS[kind],
-                _DTYPES[argument["dtype"]] if "dtype" in argument else 0,
+                DTYPES[argument["dtype"]] if "dtype" in argument else 0,
                 spell_argument(argument),
                 tuple(self.dim(dim) for dim in argument.get("shape", ())),
                 tuple(self.dim(dim) for dim in argument.get("strides", ())),

@@ -103,8 +103,34 @@ def open_driver() -> None:
             else:
                 debug("driver: %s: %s: opened", where, path)
                 return
+        setting = os.environ.get(_SETTING)
+        if setting:
+            why = f"{_SETTING} is set to {setting!r}, which {_fault_of(setting, trace[-1])}"
+            raise _no_device(why, trace, f"set it to the path of HIP's library, such as {_example(setting)}, or unset it")
         why = "no usable libamdhip64 was found"
         raise _no_device(why, trace, f"install ROCm's HIP run time, or set {_SETTING} to the path of its library")
+
+
+def _fault_of(setting: str, text: str) -> str:
+    """Return what is wrong with the library that the setting names, of which `text` is what the loader says."""
+    if os.path.isdir(setting):
+        return "is a folder"
+    if "has no symbol" in text:
+        return "is not HIP's library"
+    try:
+        with open(setting, "rb") as file:
+            return "cannot be loaded" if file.read(4) == b"\x7fELF" else "is no shared library"
+    except FileNotFoundError:
+        # The dynamic linker looks for a bare name in its own folders.
+        return "does not exist" if os.sep in setting else "is not found"
+    except OSError:
+        return "cannot be read"
+
+
+def _example(setting: str) -> str:
+    """Return the library in the folder that the setting names, or below it; else the path where ROCm has it."""
+    folders = (setting, os.path.join(setting, "lib"))
+    return next((path for folder in folders for path in _in_folder(folder)), f"/opt/rocm/lib/{_NAME}")
 
 
 def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:

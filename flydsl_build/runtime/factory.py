@@ -7,8 +7,9 @@ from inspect import BoundArguments, signature
 
 from . import _native
 from .annotations import Any, Collection, Mapping
-from .description import LEFT_OUT, TYPE_NAMES, field_of, plain_value, returned_value, same_value
+from .description import LEFT_OUT, field_of, plain_value, returned_value, same_value
 from .driver import ask_driver
+from .dtypes import TYPE_NAMES
 from .enums import Member, same_kind, spelled
 from .errors import UnsupportedTargetError
 from .launcher import Factory

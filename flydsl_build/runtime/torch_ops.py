@@ -7,40 +7,18 @@ torch is not imported here: the generated module hands it over. Ops are defined 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from enum import Enum
 
 from .annotations import Any, Callable
-from .description import TYPE_NAMES, plain_value, spell_argument
+from .description import plain_value, spell_argument
+from .dtypes import FRAMEWORK_NAMES, KEPT_IN_BYTES, TYPE_NAMES
 from .enums import spelled
 
 __all__ = ["Ops"]
 
-# torch's name of a dtype to that of the manifest.
-_DTYPES = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint64": "u64",
-    "uint32": "u32",
-    "uint16": "u16",
-    "uint8": "u8",
-    "bool": "bool",
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2": "f8e5m2",
-    "float8_e5m2fnuz": "f8e5m2fnuz",
-    "float8_e8m0fnu": "f8e8m0fnu",
-    "float4_e2m1fn_x2": "f4e2m1fn",
-}
-# What a call takes for the narrow floats, too.
-_BYTES = ("u8", "i8")
-_HELD = "_flydsl_build"
+_HELD = "_flydsl_build_ops"
 
 
 class Ops:
@@ -66,7 +44,7 @@ class Ops:
         self._namespace = getattr(torch.ops, namespace)
         self._prefix = namespace
         # torch forgets what a Library defined when it is collected. The namespace is never: so an op is defined once in a process,
-        # however often the modules are imported.
+        # however often the modules are imported. Another copy of this file may have written it: plain values.
         held = vars(self._namespace).get(_HELD)
         if held is None:
             held = (module, torch.library.Library(namespace, "FRAGMENT"), {})
@@ -75,20 +53,23 @@ class Ops:
             msg = f"torch.ops.{namespace} has the ops of {held[0]}: those of {module} cannot be defined in one process with them"
             raise ImportError(msg)
         _, self._library, self._defined = held
-        self.dtypes = {getattr(torch, theirs): ours for theirs, ours in _DTYPES.items() if hasattr(torch, theirs)}
+        self.dtypes = {getattr(torch, theirs): ours for theirs, ours in FRAMEWORK_NAMES.items() if hasattr(torch, theirs)}
         self.wrote = torch.autograd.graph.increment_version
         # Without the exchange table (torch before 2.10), torch exports no tensor that requires a gradient.
         self._detaches = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-        tags = torch.Tag
-        # The strides of arguments are checked at the launch, so compiled code must not choose others.
-        strides = getattr(tags, "needs_exact_strides", tags.needs_fixed_stride_order)
-        self._tags = (tags.pt2_compliant_tag, strides)
+        # With a tag that fixes strides, or none, inductor copies an argument and computes what it was made of again, after the op has
+        # written. So inductor may choose strides; the launch checks them.
+        self._tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+        self._replaced: list[tuple[dict[str, Any], dict[str, Any]]] = []
         # By the identity of what the stub's factory returned, which returns the same for the same parameters.
         self._made: dict[int, tuple[Any, Any]] = {}
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001 - what torch's own generated code calls
 
     def define(self, name: str, schema: str, names: tuple[str, ...], launcher: Any, kernel: Callable[..., None]) -> Any:
         """Define an op, unless that has been done in this process; return it.
+
+        The overload is named after the schema: the caches of torch know an op by its name, and would serve what was compiled for
+        another declaration.
 
         Parameters
         ----------
@@ -101,22 +82,49 @@ class Ops:
         launcher
             What the op launches.
         kernel
-            Launches it with the op's arguments.
+            Launches it with the op's arguments. Replaces that of an earlier import in `publish`.
+
+        Raises
+        ------
+        ImportError
+            If an earlier import has given the op another schema.
         """
+
+        def fake(*arguments: Any) -> None:
+            self._check(launcher, names, arguments)
+
+        newest: dict[str, Any] = {"kernel": kernel, "fake": fake}
+
+        def latest_kernel(*arguments: Any) -> None:
+            newest["kernel"](*arguments)
+
+        def latest_fake(*arguments: Any) -> None:
+            newest["fake"](*arguments)
+
         if name not in self._defined:
-            self._library.define(name + schema, tags=self._tags)
-            self._library.impl(name, kernel, "CompositeExplicitAutograd")
-
-            def fake(*arguments: Any) -> None:
-                self._check(launcher, names, arguments)
-
-            self._torch.library.register_fake(f"{self._prefix}::{name}", fake, lib=self._library)
-            op = getattr(self._namespace, name).default
+            overload = f"{name}.s{hashlib.sha256(schema.encode()).hexdigest()[:8]}"
+            self._library.define(overload + schema, tags=self._tags)
+            self._library.impl(overload, latest_kernel, "CompositeExplicitAutograd")
+            self._torch.library.register_fake(f"{self._prefix}::{overload}", latest_fake, lib=self._library)
+            op = getattr(getattr(self._namespace, name), overload.rpartition(".")[2])
             if not op._schema.is_mutable:  # noqa: SLF001 - what torch names it
                 # It is called for an effect that torch does not see, and must not be removed from a graph.
                 self._torch.fx.node.has_side_effect(op)
-            self._defined[name] = op
-        return self._defined[name]
+            self._defined[name] = (op, schema, newest)
+        op, former, current = self._defined[name]
+        if former != schema:
+            msg = (
+                f"torch.ops.{self._prefix}.{name} is {former} in this process, where its module has been imported before, and now "
+                f"{schema}: torch cannot define it again\n    -> restart the process"
+            )
+            raise ImportError(msg)
+        self._replaced.append((current, newest))
+        return op
+
+    def publish(self) -> None:
+        """Let the ops launch what was defined last: called at the end of an import, so that one that fails replaces nothing."""
+        for current, newest in self._replaced:
+            current.update(newest)
 
     def launchable(self, launcher: Any) -> Any:
         """Return the launcher as an op of this torch can call it."""
@@ -242,7 +250,7 @@ class Ops:
                 continue
             dtype, rank = self.dtypes.get(tensor.dtype, str(tensor.dtype)), tensor.dim()
             want = argument["dtype"]
-            narrow = want.startswith(("f8", "f6", "f4")) and dtype in _BYTES
+            narrow = want in KEPT_IN_BYTES and dtype in {"u8", "i8"}
             if dtype != want and not narrow:
                 what = f"the dtype is {dtype}, not {want}"
             elif argument["kind"] == "tensor" and rank != len(argument["shape"]):

@@ -17,30 +17,18 @@ from flydsl_build.errors import BuildError, Fault
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "ALIGNMENT",
-    "DEVICE_ID_PREFIX",
-    "HEADER_LIMIT",
-    "HOST_ID",
-    "MAGIC",
-    "BundleEntry",
-    "OffloadBundle",
-    "OffloadBundleError",
-    "read_bundle",
-    "write_bundle",
-]
+__all__ = ["ALIGNMENT", "HEADER_LIMIT", "BundleEntry", "OffloadBundle", "OffloadBundleError", "read_bundle", "write_bundle"]
 
-MAGIC: Final = b"__CLANG_OFFLOAD_BUNDLE__"
-HOST_ID: Final = "host-x86_64-unknown-linux-gnu-"
+_MAGIC: Final = b"__CLANG_OFFLOAD_BUNDLE__"
+_HOST_ID: Final = "host-x86_64-unknown-linux-gnu-"
 # Two dashes before the target: the environment field of the triple is empty.
-DEVICE_ID_PREFIX: Final = "hipv4-amdgcn-amd-amdhsa--"
+_DEVICE_ID_PREFIX: Final = "hipv4-amdgcn-amd-amdhsa--"
 ALIGNMENT: Final = 4096
 # HIP hands the first 4096 bytes to its parser: entries beyond are not seen.
 HEADER_LIMIT: Final = 4096
 
 _COUNT: Final = struct.Struct("<Q")
 _ENTRY: Final = struct.Struct("<QQQ")
-_FEATURES: Final = ("sramecc", "xnack")
 
 
 class OffloadBundleError(BuildError):
@@ -60,7 +48,7 @@ class BundleEntry:
     @property
     def target(self) -> str | None:
         """The target ID of a HIP device entry (`gfx942`, `gfx942:xnack+`), None for the host and for other offload kinds."""
-        return self.id[len(DEVICE_ID_PREFIX) :] if self.id.startswith(DEVICE_ID_PREFIX) else None
+        return self.id[len(_DEVICE_ID_PREFIX) :] if self.id.startswith(_DEVICE_ID_PREFIX) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,18 +68,20 @@ def write_bundle(objects: Mapping[str, bytes], *, where: str = "offload bundle")
     Parameters
     ----------
     objects
-        Target ID (`gfx942`, `gfx9-4-generic`, `gfx90a:xnack-`) to the bytes of its code object.
+        Target (`gfx942`, `gfx9-4-generic`) to the bytes of its code object.
     where
         The bundle's file name, for faults.
 
     Raises
     ------
     OffloadBundleError
-        No object, an empty object, more targets than the header has room for, or a chip both with and without a feature.
+        No object, an empty object, or more targets than the header has room for.
     """
-    faults = _target_faults(objects, where)
-    order = sorted(objects, key=_is_generic)
-    header_size = len(MAGIC) + _COUNT.size + sum(_ENTRY.size + len(bundle_id) for bundle_id in [HOST_ID, *map(_device_id, order)])
+    faults = [Fault(where=where, what=f"the code object of {target} is empty") for target, data in objects.items() if not data]
+    if not objects:
+        faults.append(Fault(where=where, what="there is no code object to bundle", fix="name at least one target in archs"))
+    order = sorted(objects, key=lambda target: target.endswith("-generic"))
+    header_size = len(_MAGIC) + _COUNT.size + sum(_ENTRY.size + len(bundle_id) for bundle_id in [_HOST_ID, *map(_device_id, order)])
     if header_size > HEADER_LIMIT:
         what = f"the entry table of {len(objects)} targets has {header_size} bytes, HIP reads {HEADER_LIMIT}"
         faults.append(Fault(where=where, what=what, fix="name fewer targets in archs"))
@@ -103,8 +93,8 @@ def write_bundle(objects: Mapping[str, bytes], *, where: str = "offload bundle")
         entries[target] = BundleEntry(id=_device_id(target), offset=offset, size=len(objects[target]))
         offset = _aligned(offset + len(objects[target]))
     # LLVM's own bundler crashes on a bundle without a host entry, and on one whose host entry has offset 0.
-    table = [BundleEntry(id=HOST_ID, offset=ALIGNMENT, size=0), *entries.values()]
-    data = bytearray(MAGIC + _COUNT.pack(len(table)))
+    table = [BundleEntry(id=_HOST_ID, offset=ALIGNMENT, size=0), *entries.values()]
+    data = bytearray(_MAGIC + _COUNT.pack(len(table)))
     for entry in table:
         data += _ENTRY.pack(entry.offset, entry.size, len(entry.id)) + entry.id.encode("ascii")
     for target, entry in entries.items():
@@ -129,9 +119,9 @@ def read_bundle(data: bytes, *, where: str = "offload bundle") -> OffloadBundle:
     """
     if data[:4] == b"CCOB":
         raise _error(where, "is a compressed offload bundle", "only uncompressed bundles are read; build it with --no-offload-compress")
-    if data[: len(MAGIC)] != MAGIC:
+    if data[: len(_MAGIC)] != _MAGIC:
         raise _error(where, "is not an offload bundle: it does not start with the magic")
-    at = len(MAGIC)
+    at = len(_MAGIC)
     if at + _COUNT.size > len(data):
         raise _error(where, "ends inside the entry table")
     (count,) = _COUNT.unpack_from(data, at)
@@ -170,34 +160,8 @@ def _error(where: str, what: str, fix: str = "") -> OffloadBundleError:
 
 
 def _device_id(target: str) -> str:
-    return DEVICE_ID_PREFIX + target
-
-
-def _is_generic(target: str) -> bool:
-    return target.partition(":")[0].endswith("-generic")
+    return _DEVICE_ID_PREFIX + target
 
 
 def _aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
-
-
-def _target_faults(objects: Mapping[str, bytes], where: str) -> list[Fault]:
-    if not objects:
-        return [Fault(where=where, what="there is no code object to bundle", fix="name at least one target in archs")]
-    faults = []
-    named: dict[str, dict[str, frozenset[str]]] = {}
-    for target, data in objects.items():
-        chip, *features = target.split(":")
-        if not chip or not target.isascii() or any(feature[:-1] not in _FEATURES or feature[-1] not in "+-" for feature in features):
-            what = f'"{target}" is not a target ID'
-            faults.append(Fault(where=where, what=what, fix="a target ID is a chip, then :sramecc+ or :sramecc-, then :xnack+ or :xnack-"))
-            continue
-        if not data:
-            faults.append(Fault(where=where, what=f"the code object of {target} is empty"))
-        named.setdefault(chip, {})[target] = frozenset(feature[:-1] for feature in features)
-    for chip, features_of in named.items():
-        # An entry that leaves a feature open fits the same devices as one that names it: which is used would hang on the order.
-        if len(set(features_of.values())) > 1:
-            what = f"{', '.join(features_of)} name different features of {chip}"
-            faults.append(Fault(where=where, what=what, fix=f"name xnack and sramecc in all entries of {chip} or in none"))
-    return faults

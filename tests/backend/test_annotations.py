@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, run_script, unpack
+from building import PACKAGES, call_hook, copy_project, run_script, unpack
 
 import flydsl_build
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from front_end import WITHOUT_ROOTS_RIGHTS
+from building import WITHOUT_ROOTS_RIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from test_bad_input import KEY, NEGATE, PYPROJECT, message, project
 
 from flydsl_build.errors import BuildError
-from flydsl_build.package import pipeline
+from flydsl_build.package import installation, pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,17 @@ def traced(code: str) -> str:
     """The source with code that runs while the kernel is traced."""
     return NEGATE.replace(INDEX, f"    {code}\n{INDEX}")
 
+
+# Of what LLVM writes where it can only abort: much more than a message shows.
+DUMP = r"""
+DUMP = b"warning: before\n" + b"x" * 30000 + b"\nLLVM ERROR: Cannot select: t5\n"
+DUMP += b"".join(b"t%d: i32\n" % n for n in range(39998)) + b"In function: negate_kernel_0\n"
+"""
+INSTRUCTIONS = NEGATE.replace(
+    INDEX,
+    '    for number in fx.range_constexpr(60):\n        inline_asm(None, [], f"v_cvt_pk_bf16_f32 v{number}, v2, v3", "", has_side_effects=True)\n'
+    + INDEX,
+).replace("import flydsl.expr as fx", "import flydsl.expr as fx\nfrom flydsl._mlir.dialects.llvm import inline_asm")
 
 COMPILE = {
     "reads standard input": (
@@ -45,9 +57,29 @@ COMPILE = {
         project(negate=traced("import os; os.write(2, b'LLVM ERROR: the reason\\n'); os.abort()")),
         ["gfx942: the code generator failed for negate\n", "    | LLVM ERROR: the reason\n"],
     ),
+    "LLVM says why it dies, and goes on": (
+        project(negate=traced("import os; os.write(2, DUMP); os.abort()") + DUMP),
+        [
+            "gfx942: the code generator failed for negate\n    -> see its message below\n    | LLVM ERROR: Cannot select: t5\n    | t0: i32\n",
+            "\n    | t38: i32\n    | … 39940 lines …\n    | t39979: i32\n",
+            "\n    | In function: negate_kernel_0\n",
+        ],
+    ),
+    "the same error many times": (
+        project(negate=INSTRUCTIONS),
+        [
+            "gfx942: the code generator failed for negate\n",
+            "    -> see its message below\n    | error: instruction not supported on this GPU (gfx942): v_cvt_pk_bf16_f32 (60 times)\n",
+            "\n    | MLIRError: ",
+        ],
+    ),
     "long message": (
+        project(negate="raise ValueError('first\\n' + ''.join(f'line {n}\\n' for n in range(100000)) + 'last')\n"),
+        ["    | ValueError: first\n", "\n    | line 97\n    | … 99803 lines …\n    | line 99901\n", "\n    | line 99999\n    | last\n"],
+    ),
+    "repeated line": (
         project(negate="raise ValueError('first\\n' + 'line\\n' * 100000 + 'last')\n"),
-        ["ValueError: first", "lines …", "last"],
+        ["    | ValueError: first\n    | line (100000 times)\n    | last\n"],
     ),
     "an error without a text": (
         project(negate="class Odd(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise Odd\n"),
@@ -95,6 +127,77 @@ COMPILE = {
 }
 
 
+# Without torch, which FlyDSL has a stand-in for.
+NEEDED = {
+    "import torch.nn": ("torch.nn", '"torch"'),
+    "import torch.distributed as dist": ("torch.distributed", '"torch"'),
+    "from torch.nn import Linear": ("torch.nn", '"torch"'),
+    "from torch.library import custom_op": ("torch.library", '"torch"'),
+    "from torch import nn": ("torch", '"torch"'),
+    "import torch; torch.zeros(1)": ("torch", '"torch"'),
+    "import cv2": ("cv2", '"opencv-python"'),
+    "from PIL import Image": ("PIL", '"Pillow"'),
+    "import sklearn.cluster": ("sklearn", '"scikit-learn"'),
+    "from bs4.element import Tag": ("bs4", '"beautifulsoup4"'),
+}
+
+
+@pytest.mark.parametrize("statement", NEEDED)
+@pytest.mark.parametrize("place", ["module", "kernel"])
+def test_distributions_that_are_needed(statement: str, place: str, build: Callable[..., Build]) -> None:
+    module, distribution = NEEDED[statement]
+    assert importlib.util.find_spec(module.partition(".")[0]) is None or distribution == '"torch"'
+    source, who = (statement + "\n" + NEGATE, "module tiny_kernels.negate") if place == "module" else (traced(statement), "negate")
+    assert message(build(project(negate=source))).startswith(
+        f"{KEY}, gfx942: {who} needs {module}, which is not installed in the build environment\n"
+        f"    -> add {distribution} to build-system.requires in pyproject.toml\n"
+    )
+
+
+FACTORY = """
+import flydsl.compiler as flyc
+import flydsl.expr as fx
+
+
+def build_fill(n, dtype, odd):
+    if odd:
+        raise ValueError(f"{n} values of {dtype} are too many")
+
+    @flyc.kernel
+    def fill_kernel(X: fx.Tensor):
+        if n > 60:
+            raise RuntimeError(f"n is {n}")
+        X[fx.thread_idx.x] = X[fx.thread_idx.x]
+
+    @flyc.jit
+    def fill(X: fx.Tensor, stream: fx.Stream = fx.Stream(None)):
+        fill_kernel(X).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
+
+    return fill
+"""
+
+
+def test_one_cause_in_many_specializations(build: Callable[..., Build]) -> None:
+    table = PYPROJECT.partition("[tool.flydsl-build.kernels")[0].replace('"gfx942"', '"gfx942", "gfx950"')
+    key = 'tool.flydsl-build.kernels."tiny_kernels.negate:build_fill"'
+    table += (
+        f"[{key}]\nparams = {{ n = {list(range(50, 70))}, dtype = ['f32', 'f16'], odd = [true, false] }}\nargs = {{ X = '{{dtype}}[L]' }}\n"
+    )
+    assert message(build(project(table, negate=FACTORY))) == (
+        "2 faults:\n"
+        f"  1. {key} [build_fill-n50-f32-odd_True and 39 more], gfx942, gfx950: the factory build_fill failed\n"
+        "    -> see the author's lines below\n"
+        '    | tiny_kernels/negate.py:8: raise ValueError(f"{n} values of {dtype} are too many")\n'
+        "    | ValueError: 50 values of f32 are too many\n"
+        f"  2. {key} [build_fill-n61-f32-odd_False and 17 more], gfx942, gfx950: FlyDSL could not compile it\n"
+        "    -> see the author's lines below; -C verbose=true shows FlyDSL's frames too\n"
+        "    | tiny_kernels/negate.py:18: fill_kernel(X).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)\n"
+        "    | tiny_kernels/negate.py:12: if n > 60:\n"
+        '    | tiny_kernels/negate.py:13: raise RuntimeError(f"n is {n}")\n'
+        "    | RuntimeError: n is 61\n"
+    )
+
+
 @pytest.mark.parametrize("case", COMPILE)
 def test_compile(case: str, build: Callable[..., Build]) -> None:
     files, words = COMPILE[case]
@@ -129,7 +232,7 @@ def test_stages_are_to_go_where_they_cannot(build: Callable[..., Build]) -> None
 
 def test_a_full_disk_is_named() -> None:
     copying = OSError(errno.ENOSPC, "No space left on device", "source.py", None, "build/copy.py")
-    assert str(pipeline.unwritable(copying, Path("build"))) == (
+    assert str(installation.unwritable(copying, Path("build"))) == (
         "build/copy.py: cannot be written (No space left on device)\n    -> make the build folder writable, or free space on its disk"
     )
     with pytest.raises(BuildError) as caught, pipeline._room_in("/tmp/x"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, Answer, build_environment, call_hook, copy_project
+from building import PACKAGES, Answer, build_environment, call_hook, copy_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from front_end import PACKAGES, build_environment, call_hook, copy_project
+from building import PACKAGES, build_environment, call_hook, copy_project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, members, run_script
+from building import PACKAGES, members, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -250,7 +250,7 @@ print(json.dumps([answer, [event["event"] for event in hip.events()]]))
     files = [str(site / name) for name in (MANIFEST, LIBRARY, BUNDLE)]
     failed, events = run_script(script, site=site, hip=hip_library, targets="gfx942", argument=files, FLYDSL_BUILD_LOAD="lazy")
     assert failed == files
-    assert events == ["init", "load", "launch"]
+    assert events == ["init", "device_attribute", "load", "launch"]
 
 
 FLIP = """

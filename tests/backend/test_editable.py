@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_end import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
+from building import PACKAGES, TESTS, build_environment, call_hook, copy_project, members, run_script, unpack
 
 from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.editable.freshness import Freshness
 
-HOOK = ["__init__.py", "facts.json", "freshness.py", "installation.py"]
+HOOK = ["__init__.py", "facts.json", "freshness.py", "installation.py", "resolution.py"]
 
 # `find_spec` first: the origin of what is served, whatever happens when it runs.
 IMPORT = """
@@ -543,7 +543,17 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
         "dist:pip",
         "dist:plain",
         "dist:bare",
+        "import:numpy@numpy .linalg .no_such_thing",
+        "import:no_such_thing@",
+        "import:site_namespace@ .inner",
+        "file:*/numpy/version.py",
+        "file:*/numpy/none",
+        "list:*/numpy/linalg",
+        "exists:a.txt",
+        "exists:*/numpy",
+        "exists:none",
     ]
+    (tmp_path / "site" / "site_namespace" / "inner").mkdir(parents=True)
     theirs = Fingerprints(str(tmp_path), environ)
     ours = Freshness(str(tmp_path), {}, environ)
     assert {name: ours[name] for name in names} == {name: theirs[name] for name in names}
@@ -551,8 +561,8 @@ def test_fingerprints_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest
     assert "file:a.txt" not in ours.stamps
     assert ours.has_news
     again = Freshness(str(tmp_path), ours.stamps, environ)
-    monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_file", None)
-    monkeypatch.setattr("flydsl_build.editable.freshness._digest_of_distribution", None)
+    monkeypatch.setattr("flydsl_build.editable.freshness.digest_of_file", None)
+    monkeypatch.setattr("flydsl_build.editable.freshness.digest_of_distribution", None)
     noted = [name for name in names if name.startswith(("file:", "dist:")) and name not in {"file:a.txt", "dist:plain", "dist:bare"}]
     assert {name: again[name] for name in noted} == {name: theirs[name] for name in noted}
     assert not again.has_news

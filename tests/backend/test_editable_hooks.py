@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, build_environment, copy_project
+from building import PACKAGES, build_environment, copy_project
 from test_editable import LAUNCHERS, NEGATE, SOURCE, Editable, install
 
 if TYPE_CHECKING:

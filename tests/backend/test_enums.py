@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, manifest, run_script, unpack
+from building import PACKAGES, call_hook, copy_project, manifest, run_script, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,7 +249,7 @@ with torch._subclasses.FakeTensorMode():
     compiled(x, Mode.TRIPLE), compiled(x, "DOUBLE")
     refusals = [refused(ops.scale, x, 64, "TRIPEL"), refused(ops.scale, x, 64, SMode.TRIPLE), refused(ops.build, "TRIPEL")]
 print(json.dumps({
-    "schema": str(torch.ops.enum_kernels_modes.scale.default._schema) if hasattr(torch.ops, "enum_kernels_modes") else sorted(dir(torch.ops)),
+    "schema": str(getattr(torch.ops.enum_kernels_modes.scale, torch.ops.enum_kernels_modes.scale.overloads()[0])._schema) if hasattr(torch.ops, "enum_kernels_modes") else sorted(dir(torch.ops)),
     "same": [ops.build("TRIPLE") is ops.build(Mode.TRIPLE), ops.build() is ops.build(Mode.TWICE), ops.build_untold(Mode.TRIPLE) is
              ops.build_untold("TRIPLE")],
     "refused": refusals,

@@ -11,7 +11,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, TESTS, call_hook, copy_project, run_script, unpack
+from building import PACKAGES, TESTS, call_hook, copy_project, run_script, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -483,12 +483,12 @@ def test_init_runs_once_before_the_first_launch(extern_site: Path, run: Any) -> 
         COUNT + "handle = hip.events('load')[0]['module']\nout += [kinds(), state.calls == [('first', handle), ('second', handle)]]\n"
         "hip.clear(); m.several(x, 3); m.plain(x, 3); m.several(x, 3); out += [kinds(), len(state.calls)]",
     )
-    assert out == [["init", "load", "copy", "copy"], True, ["launch", "launch", "launch"], 2]
+    assert out == [["init", "load", "copy", "copy"], True, ["device_attribute", "launch", "launch", "launch"], 2]
 
 
 def test_lazy_import_touches_nothing(extern_site: Path, run: Any) -> None:
     script = COUNT + "out += [hip.events(), list(state.calls)]\nm.several(x, 3)\nout += [kinds(), len(state.calls)]"
-    assert run(extern_site, script, **LAZY) == [[], [], ["init", "load", "copy", "copy", "launch"], 2]
+    assert run(extern_site, script, **LAZY) == [[], [], ["init", "device_attribute", "load", "copy", "copy", "launch"], 2]
 
 
 def test_init_that_raises(extern_site: Path, run: Any) -> None:
@@ -500,7 +500,7 @@ def test_init_that_raises(extern_site: Path, run: Any) -> None:
     )
     assert run(extern_site, script, **LAZY) == [
         f"InitError: {WHERE} raised ValueError: no peers",
-        ["init", "load", "unload"],
+        ["init", "device_attribute", "load", "unload"],
         False,
         "ok",
         ["load", "copy", "copy", "launch"],

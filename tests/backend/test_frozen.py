@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from front_end import TESTS
+from building import TESTS
 
 if TYPE_CHECKING:
     from pathlib import Path

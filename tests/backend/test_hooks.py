@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from front_end import (
+from building import (
     PACKAGES,
     WITHOUT_ROOTS_RIGHTS,
     build_environment,
@@ -23,7 +23,7 @@ from front_end import (
 )
 
 SETUPTOOLS = "setuptools>=77"
-BUILD = [SETUPTOOLS, "jinja2>=3.1", "flydsl>=0.5,<0.6", "numpy", "platformdirs>=3"]
+BUILD = [SETUPTOOLS, "jinja2>=3.1", "flydsl>=0.5,<0.6", "numpy"]
 REQUIRES = ["get_requires_for_build_wheel", "get_requires_for_build_sdist", "get_requires_for_build_editable"]
 # Before get_requires, an isolated build environment has what build-system.requires names, and nothing else.
 NOTHING_BUT_US = ["setuptools", "jinja2", "flydsl", "torch"]

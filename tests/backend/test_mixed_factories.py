@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, manifest, members, run_script
+from building import PACKAGES, call_hook, copy_project, manifest, members, run_script
 
 if TYPE_CHECKING:
     from pathlib import Path

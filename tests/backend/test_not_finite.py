@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from front_end import run_script, unpack
+from building import run_script, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

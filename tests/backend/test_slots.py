@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, unpack
+from building import PACKAGES, call_hook, copy_project, unpack
 
 from flydsl_build.toolchain.discovery import make_toolkit, safe_temporary_folder
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from front_end import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
+from building import PACKAGES, call_hook, copy_project, manifest, members, run_script, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,6 +209,29 @@ def test_type_checker(ops_site: Path, tmp_path: Path) -> None:
     assert places == ["wrong.py:2", "wrong.py:6", "wrong.py:7", "wrong.py:8", "wrong.py:9"]
 
 
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Copies of a package with the ops `add` and `effect`: another kernel, a corrected `out`, both with that of the other op."""
+    kernels = {"first": {}, "newer": {"add_kernel": "sum_kernel"}, "corrected": {'["A"]': '["C"]'}}
+    kernels["other"] = {"add_kernel": "sum_kernel", "out = []": 'out = ["X"]'}
+    found = {}
+    for name, changes in kernels.items():
+        folder = tmp_path_factory.mktemp(name)
+        project = copy_project(PACKAGES / "torch_ops", folder / "source")
+        head, *tables = (project / "pyproject.toml").read_text().split("[tool.flydsl-build.kernels.")
+        tables = [table for table in tables if table.startswith(('"op_kernels.forms:add"', '"op_kernels.forms:effect"'))]
+        texts = {"pyproject.toml": "[tool.flydsl-build.kernels.".join([head, *tables]).replace('["C"]', '["A"]')}
+        texts["op_kernels/forms.py"] = (project / "op_kernels" / "forms.py").read_text()
+        for path, text in texts.items():
+            changed = text
+            for old, new in changes.items():
+                changed = changed.replace(old, new)
+            (project / path).write_text(changed)
+        (dist := folder / "dist").mkdir()
+        found[name] = unpack(folder / "site", dist / call_hook(project, "build_wheel", dist).value)
+    return found
+
+
 # --- calls -------------------------------------------------------------------------------------------------------------
 
 PREAMBLE = """
@@ -237,6 +260,10 @@ def refused(function, *args, **kwargs):
     except Exception as error:
         return type(error).__name__, str(error)
     raise AssertionError("not refused")
+
+def overload(packet):
+    (name,) = packet.overloads()
+    return getattr(packet, name)
 
 def compiled(function, backend, dynamic=None):
     torch._dynamo.reset()
@@ -285,16 +312,16 @@ print(json.dumps({
         made.build_scale(64, 2) is made.build_scale(64, 2.0),
         made.build_scale(64, factor=4) is made.build_scale(N=64, factor=4.0),
     ],
-    "schemas": [str(getattr(ops, name).default._schema) for name in ("add", "fill", "convert", "without_stream", "effect")],
-    "made": sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("op_kernels_made::")),
+    "schemas": [str(overload(getattr(ops, name))._schema) for name in ("add", "fill", "convert", "without_stream", "effect")],
+    "made": sorted(name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("op_kernels_made::")),
     "opcheck": {
         name: opcheck(op, given) for name, op, given in (
-            ("add", ops.add.default, (a, b, c.clone())),
-            ("add of what requires a gradient", ops.add.default, (a.clone().requires_grad_(), b, c.clone())),
-            ("fill", ops.fill.default, (line, 1.5, 3, True, [2, 2], "zero")),
-            ("convert", ops.convert.default, (line, whole, 128, "i32")),
-            ("effect", ops.effect.default, (line, 3)),
-            ("made", torch.ops.op_kernels_made.build_scale_N64_factor4_0.default, (a, c.clone(), 2)),
+            ("add", overload(ops.add), (a, b, c.clone())),
+            ("add of what requires a gradient", overload(ops.add), (a.clone().requires_grad_(), b, c.clone())),
+            ("fill", overload(ops.fill), (line, 1.5, 3, True, [2, 2], "zero")),
+            ("convert", overload(ops.convert), (line, whole, 128, "i32")),
+            ("effect", overload(ops.effect), (line, 3)),
+            ("made", overload(torch.ops.op_kernels_made.build_scale_N64_factor4_0), (a, c.clone(), 2)),
         )
     },
     "refused": {
@@ -408,6 +435,124 @@ print(json.dumps([len(hip.events("launch")), "torch" in sys.modules, text]))
 """
 
 
+# The kernel's work, which the stand-in HIP library does not do; before the module of ops is imported.
+WORKING = """
+import torch
+import fake_hip
+from op_kernels import forms as launchers
+
+class Adding:
+    def __init__(self, launcher):
+        self.launcher, self._name, self._handle = launcher, launcher._name, launcher._handle
+
+    def __call__(self, A, B, C, stream):
+        self.launcher(A, B, C, stream)
+        C.copy_(A + B)
+
+launchers.add = Adding(launchers.add)
+from op_kernels.forms_torch import add
+
+hip = fake_hip.FakeHip(argument)
+backends = ("aot_eager", "inductor")
+
+def values(function, backend, dynamic=None):
+    torch._dynamo.reset()
+    call = torch.compile(function, fullgraph=True, backend=backend, dynamic=dynamic) if backend else function
+    return call(torch.ones(4, 4)).unique().tolist()
+"""
+
+VALUES = """
+def given(x):
+    d = x + 1
+    add(d, d, x)
+    return x + d
+
+def rows(x):
+    d = x + 1
+    add(d[:2], d[:2], x[:2])
+    return x + d
+
+def made(x):
+    y = x * 1
+    d = y + 1
+    add(d, d, y)
+    return y + d
+
+def new(x):
+    d, out = x + 1, torch.empty_like(x)
+    add(d, d, out)
+    return out + d
+
+def twice(x):
+    d = x + 1
+    add(d, d, x)
+    e = x + d
+    add(e, d, x)
+    return x + d + e
+
+def in_place(x):
+    d = x + 1
+    add(x, d, x)
+    add(d, x, d)
+    return x + d
+
+def columns(x):
+    d = (x.t() + 1).contiguous()
+    add(d, d, x)
+    return x + d
+
+def refused(function):
+    try:
+        return values(function, "inductor")
+    except ValueError as error:
+        return str(error)
+
+functions = (given, rows, made, new, twice, in_place)
+print(json.dumps({
+    "values": {
+        function.__name__: [values(function, None), *(values(function, backend, dynamic) for backend in backends for dynamic in (None, True))]
+        for function in functions
+    },
+    "columns": [values(columns, None), values(columns, "aot_eager"), refused(columns)],
+    "tags": sorted(str(tag) for tag in overload(torch.ops.op_kernels_forms.add).tags),
+}))
+"""
+
+STALE = """
+from torch._dynamo.utils import counters
+
+def sums(x):
+    out = torch.zeros_like(x)
+    add(x, x, out)
+    return out + 1
+
+found = [values(sums, backend) for backend in backends]
+print(json.dumps([*found, counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"]]))
+"""
+
+COPIES = """
+def copy(name):
+    sys.path[0] = argument[1][name]
+    importlib.invalidate_caches()
+    for each in [each for each in sys.modules if each.startswith("op_kernels")]:
+        del sys.modules[each]
+    return importlib.import_module("op_kernels.forms_torch")
+
+sys.path.insert(0, "")
+first = copy("first")
+answer = {"first": launches(first.add, a, b, c)}
+importlib.reload(first)
+answer["reloaded"] = launches(first.add, a, b, c)
+newer = copy("newer")
+answer["newer"] = [launches(module.add, a, b, c) for module in (first, newer)]
+again = copy("first")
+answer["purged"] = [launches(module.add, a, b, c) for module in (first, newer, again)]
+answer["refused"] = [refused(copy, name) for name in ("corrected", "other")]
+answer["afterwards"] = [launches(module.add, a, b, c) for module in (first, newer, again)]
+print(json.dumps(answer))
+"""
+
+
 def run_ops(script: str, site: Path, hip_library: Path) -> Any:
     pytest.importorskip("torch")
     return run_script(PREAMBLE + script, site=site, hip=hip_library, targets=DEVICE, argument=str(hip_library))
@@ -458,11 +603,11 @@ def test_values_that_are_equal_and_of_other_types(answer: Any) -> None:
 
 def test_schemas(answer: Any) -> None:
     assert answer["schemas"] == [
-        "op_kernels_forms::add(Tensor A, Tensor B, Tensor(a2!) C) -> ()",
-        "op_kernels_forms::fill(Tensor(a0!) X, float value, SymInt count, bool flag, int[] tile, str mode_) -> ()",
-        "op_kernels_forms::convert(Tensor X, Tensor(a1!) Out, SymInt n, str dtype) -> ()",
-        "op_kernels_forms::without_stream(Tensor(a0!) X, SymInt n) -> ()",
-        "op_kernels_forms::effect(Tensor X, SymInt n) -> ()",
+        "op_kernels_forms::add.s95f26563(Tensor A, Tensor B, Tensor(a2!) C) -> ()",
+        "op_kernels_forms::fill.s5bca58f8(Tensor(a0!) X, float value, SymInt count, bool flag, int[] tile, str mode_) -> ()",
+        "op_kernels_forms::convert.sef0d29c9(Tensor X, Tensor(a1!) Out, SymInt n, str dtype) -> ()",
+        "op_kernels_forms::without_stream.saf0ccabd(Tensor(a0!) X, SymInt n) -> ()",
+        "op_kernels_forms::effect.s7b51879b(Tensor X, SymInt n) -> ()",
     ]
     assert answer["made"] == [
         f"op_kernels_made::{name}"
@@ -505,6 +650,16 @@ def test_refused_calls(answer: Any) -> None:
     assert refusals["constexpr"][1].endswith('"op_kernels.forms:fill"] constexpr = { tile = [..., [3, 3]] }')
 
 
+def test_host_memory(ops_site: Path, hip_library: Path) -> None:
+    """On a device that reads no pageable memory, an op refuses it as the launcher does."""
+    script = (
+        'import os\nos.environ["FAKE_HIP_PAGEABLE"] = "0"\nprint(json.dumps([*refused(forms.add, a, b, c), len(hip.events("launch"))]))'
+    )
+    kind, text, launches = run_ops(script, ops_site, hip_library)
+    assert (kind, launches) == ("TypeError", 0)
+    assert text == "add(): argument A is in host memory, which device 0 cannot read; move it to the device, or allocate it pinned"
+
+
 def test_pickled_by_reference(answer: Any) -> None:
     assert answer["pickled"]
 
@@ -530,7 +685,7 @@ def test_fake_implementations_refuse_what_no_specialization_is_for(second_answer
 
 
 def test_export(second_answer: Any) -> None:
-    assert second_answer["exported"] == ["op_kernels_forms.add.default"]
+    assert second_answer["exported"] == ["op_kernels_forms.add.s95f26563"]
 
 
 def test_written_tensors_get_a_new_version(second_answer: Any) -> None:
@@ -545,6 +700,67 @@ def test_an_op_is_defined_once(second_answer: Any) -> None:
         "ImportError",
         "torch.ops.op_kernels_forms has the ops of op_kernels.forms: those of other.forms cannot be defined in one process with them",
     ]
+
+
+def test_the_newest_import_is_launched(sites: dict[str, Path], hip_library: Path) -> None:
+    pytest.importorskip("torch")
+    places = {name: str(site) for name, site in sites.items()}
+    script = PREAMBLE.replace("from op_kernels import forms_torch as forms, made_torch as made", "").replace("(argument)", "(argument[0])")
+    script = script.replace("ops = torch.ops.op_kernels_forms\n", "") + COPIES
+    answer = run_script(script, hip=hip_library, targets=DEVICE, argument=[str(hip_library), places])
+    old, new = ["add_kernel_0"], ["sum_kernel_0"]
+    assert (answer["first"], answer["reloaded"]) == (old, old)
+    assert answer["newer"] == [new, new]
+    assert answer["purged"] == answer["afterwards"] == [old, old, old]
+    told = "in this process, where its module has been imported before, and now"
+    rest = "torch cannot define it again\n    -> restart the process"
+    assert answer["refused"] == [
+        ["ImportError", f"torch.ops.op_kernels_forms.{name} is {was} -> () {told} {now} -> (): {rest}"]
+        # The second fails at `effect`, so that `add` stays what it was.
+        for name, was, now in (
+            ("add", "(Tensor(a0!) A, Tensor B, Tensor C)", "(Tensor A, Tensor B, Tensor(a2!) C)"),
+            ("effect", "(Tensor X, SymInt n)", "(Tensor(a0!) X, SymInt n)"),
+        )
+    ]
+
+
+def test_values_of_compiled_code(sites: dict[str, Path], hip_library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    overload = PREAMBLE[PREAMBLE.index("def overload") : PREAMBLE.index("def compiled")]
+    answer = run_script(
+        WORKING + overload + VALUES,
+        site=sites["corrected"],
+        hip=hip_library,
+        targets=DEVICE,
+        argument=str(hip_library),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path),
+    )
+    expected = {"given": [6.0], "rows": [3.0, 6.0], "made": [6.0], "new": [6.0], "twice": [16.0], "in_place": [8.0]}
+    assert answer["values"] == {name: [values] * 5 for name, values in expected.items()}
+    # Inductor chooses the strides of what compiled code makes; here it takes `contiguous` for done.
+    refused = "add(): argument A must be f32[M, N : ?, 1], got f32[4, 4 : 1, 4]: stride 1 is 4, not 1"
+    assert answer["columns"] == [[6.0], [6.0], refused]
+    assert answer["tags"] == ["Tag.flexible_layout", "Tag.pt2_compliant_tag"]
+
+
+def test_caches_of_another_declaration(sites: dict[str, Path], hip_library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    runs = [
+        run_script(
+            WORKING + STALE,
+            site=sites[name],
+            hip=hip_library,
+            targets=DEVICE,
+            argument=str(hip_library),
+            TORCHINDUCTOR_CACHE_DIR=str(tmp_path),
+        )
+        for name in ("first", "first", "corrected")
+    ]
+    # To compiled code, `out` of the first declaration says that `C` is as it was. Its second run is served by the cache.
+    (wrong, again, right) = runs
+    assert wrong[1] == again[1] == [1.0]
+    assert again[2:] == [1, 1]
+    assert right == [[3.0], [3.0], 0, 0]
 
 
 def test_without_torch(ops_site: Path, hip_library: Path) -> None:

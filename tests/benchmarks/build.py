@@ -15,7 +15,6 @@ time, which others disturb least. Needs flydsl, setuptools and jinja2; no GPU. T
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import shutil
@@ -29,18 +28,16 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent))
+
+from building import build_environment
+
 TARGET = "gfx942"
 ROUNDS = 7
 MODULES = 8
 COLUMNS = (4096, 8192, 16384, 32768)
 JOBS = 2000
 MANY_TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
-
-NO_TORCH = """
-import importlib.util
-find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *package: None if name == "torch" else find_spec(name, *package)
-"""
 
 PYPROJECT = """\
 [build-system]
@@ -136,11 +133,7 @@ class Cost:
 
 def run(code: str, folder: Path, *arguments: str, **env: str) -> Cost:
     """Run Python code in a process of its own, in a folder."""
-    shim = folder.parent / "no-torch"
-    shim.mkdir(exist_ok=True)
-    (shim / "sitecustomize.py").write_text(NO_TORCH, encoding="utf-8")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("FLYDSL_")}
-    environ |= {"PYTHONPATH": str(shim), **env}
+    environ = {**build_environment(folder.parent / "no-torch"), **env}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False)

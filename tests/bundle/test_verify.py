@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flydsl_build.bundle.manifest import ManifestError
-from flydsl_build.bundle.verify import verify_bundles, verify_code_object, verify_launcher_library, verify_package
+from flydsl_build.bundle.verify import verify_bundles, verify_package
+from flydsl_build.errors import Fault, FaultCollector
+from flydsl_build.targets.checks import check_code_object, check_launcher_library, readable_code_object
+from flydsl_build.targets.code_object import read_code_object
 from flydsl_build.targets.offload_bundle import ALIGNMENT, write_bundle
 
 if TYPE_CHECKING:
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flydsl_build.bundle.manifest import Manifest
-    from flydsl_build.errors import Fault
     from flydsl_build.targets.offload_bundle import OffloadBundle
 
 KERNELS = {"add_0": (8, 16, 8, 16, 4), "double_1": (8, 16, 4)}
@@ -30,10 +32,20 @@ BUG = "this is a fault of flydsl-build or FlyDSL: please report it"
 def verify(
     content: bytes, kernels: Mapping[str, Sequence[int]] | None = None, variables: Mapping[str, int | None] | None = None
 ) -> list[str]:
-    faults = verify_code_object(
-        content, where="two, gfx942", target="gfx942", e_flags=0x54C, kernels=KERNELS if kernels is None else kernels, globals=variables
-    )
-    return [f"{fault.where}: {fault.what}" for fault in faults]
+    faults = FaultCollector()
+    code_object = readable_code_object(content, "two, gfx942", faults)
+    if code_object is not None:
+        faults.extend(
+            check_code_object(
+                code_object,
+                where="two, gfx942",
+                target="gfx942",
+                e_flags=0x54C,
+                kernels=KERNELS if kernels is None else kernels,
+                globals=variables,
+            )
+        )
+    return [f"{fault.where}: {fault.what}" for fault in faults.faults]
 
 
 @pytest.fixture
@@ -107,34 +119,38 @@ def test_globals_and_undefined_symbols(data: Callable[[str], bytes]) -> None:
 
 
 def test_remedies(data: Callable[[str], bytes]) -> None:
-    faults = verify_code_object(
-        data("globals.gfx942.elf"), where="", target="gfx942", e_flags=0x54C, kernels={}, globals={"folded": None, "gone": None}
-    )
+    code_object = read_code_object(data("globals.gfx942.elf"))
+    faults = check_code_object(code_object, where="", target="gfx942", e_flags=0x54C, kernels={}, globals={"folded": None, "gone": None})
     assert ["-fgpu-rdc" in fault.fix for fault in faults] == [True, False, False]
     assert ["externally_initialized" in fault.fix for fault in faults] == [False, True, True]
 
 
 def test_every_fault_says_what_to_do(data: Callable[[str], bytes]) -> None:
-    for content in (data("globals.gfx942.elf"), data("two_kernels.gfx1100.elf"), b"junk"):
-        for fault in verify_code_object(content, where="x", target="gfx950", e_flags=0x54F, kernels={"x": (1,)}, globals={"y": None}):
-            assert fault.fix
+    unreadable = FaultCollector()
+    assert readable_code_object(b"junk", "x", unreadable) is None
+    found: list[Fault] = unreadable.faults
+    for name in ("globals.gfx942.elf", "two_kernels.gfx1100.elf"):
+        code_object = read_code_object(data(name))
+        found += check_code_object(code_object, where="x", target="gfx950", e_flags=0x54F, kernels={"x": (1,)}, globals={"y": None})
+    assert len(found) > 5
+    assert all(fault.fix for fault in found)
 
 
 def test_launcher_library(data: Callable[[str], bytes]) -> None:
     good = data("two_entries.x86_64.elf")
-    assert verify_launcher_library(good, where="two.launchers.elf", entries=["fdb_add", "fdb_double"]) == []
-    assert texts(verify_launcher_library(good, where="two.launchers.elf", entries=["fdb_other"])) == [
+    assert check_launcher_library(good, where="two.launchers.elf", entries=["fdb_add", "fdb_double"]) == []
+    assert texts(check_launcher_library(good, where="two.launchers.elf", entries=["fdb_other"])) == [
         "two.launchers.elf: does not export fdb_other, which the manifest names"
     ]
-    assert texts(verify_launcher_library(data("needs_glibc.x86_64.elf"), where="x.so", entries=["fdb_entry", "puts"])) == [
+    assert texts(check_launcher_library(data("needs_glibc.x86_64.elf"), where="x.so", entries=["fdb_entry", "puts"])) == [
         "x.so: needs libc.so.6; a launcher library needs no other",
         "x.so: has undefined symbols: puts, dlopen, not_defined_here",
         "x.so: does not export puts, which the manifest names",
     ]
-    assert texts(verify_launcher_library(data("two_kernels.gfx942.elf"), where="x.so", entries=[])) == [
+    assert texts(check_launcher_library(data("two_kernels.gfx942.elf"), where="x.so", entries=[])) == [
         "x.so: e_machine is 224, an x86-64 library has 62"
     ]
-    assert texts(verify_launcher_library(b"", where="x.so", entries=[])) == [
+    assert texts(check_launcher_library(b"", where="x.so", entries=[])) == [
         "x.so: the launcher library cannot be read: the file does not start with the ELF magic"
     ]
 
@@ -156,6 +172,20 @@ def test_package_in_a_sub_folder(package: Path) -> None:
     assert verify_package(package) == []
     (package / "sub" / "two.hipfb").unlink()
     assert texts(verify_package(package)) == ["sub/two.hipfb: is named in the manifest and does not exist"]
+
+
+def test_code_objects_that_are_known_are_not_parsed_again(
+    package: Path, bundle: OffloadBundle, monkeypatch: pytest.MonkeyPatch, manifest: Manifest
+) -> None:
+    contents = {target: bundle.data[entry.offset : entry.offset + entry.size] for target, entry in bundle.entries.items()}
+    known = {hashlib.sha256(content).hexdigest(): read_code_object(content) for content in contents.values()}
+    monkeypatch.setattr("flydsl_build.targets.checks.read_code_object", None)
+    assert verify_package(package, known) == []
+    # What is known of them is still compared with the manifest.
+    one, other = (manifest.units[0].code_objects[target].sha256 for target in contents)
+    assert texts(verify_package(package, {one: known[other], other: known[other]})) == [
+        "two.hipfb, gfx942: the code object is for gfx1100 (e_flags 0x41); target gfx942 needs gfx942, xnack any, sramecc any (e_flags 0x54c)"
+    ]
 
 
 def test_changed_bytes_of_a_package(package: Path) -> None:

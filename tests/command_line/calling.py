@@ -6,27 +6,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from front_end import PACKAGES, copy_project
+from building import PACKAGES, build_environment, copy_project, hide_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 __all__ = ["Built", "build_package", "change_manifest", "changed_wheel", "run_command"]
-
-# A worker that imports torch needs seconds.
-_NO_TORCH = """
-import importlib.util
-find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *package: None if name == "torch" else find_spec(name, *package)
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +32,11 @@ class Built:
 
 def run_command(*words: object, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run `python -m flydsl_build` in a process of its own, away from the source tree and without a cache."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("FLYDSL_", "SOURCE_DATE_EPOCH"))}
-    environ["FLYDSL_BUILD_CACHE"] = "false"
     command = [sys.executable, "-m", "flydsl_build", *map(str, words)]
     return subprocess.run(
         command,
         cwd=cwd,
-        env={**environ, "FLYDSL_BUILD_CACHE": "false", **(env or {})},
+        env={**build_environment(None), **(env or {})},
         capture_output=True,
         text=True,
         check=False,
@@ -57,9 +47,8 @@ def run_command(*words: object, cwd: Path, env: dict[str, str] | None = None) ->
 def build_package(name: str, folder: Path) -> Built:
     """Build one of `tests/packages`."""
     project = copy_project(PACKAGES / name, folder / name)
-    (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(_NO_TORCH, encoding="utf-8")
-    done = run_command("build", name, "-o", "dist", "-C", "jobs=2", cwd=folder, env={"PYTHONPATH": str(folder / "site")})
+    env = {"PYTHONPATH": str(hide_torch(folder / "site"))}
+    done = run_command("build", name, "-o", "dist", "-C", "jobs=2", cwd=folder, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = (folder / "dist").iterdir()
     return Built(wheel=wheel, output=done.stdout, project=project)

@@ -3,16 +3,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(Path(__file__).parent), str(TESTS / "backend")]
-
 from calling import Built, build_package
 
 from flydsl_build.command_line import main

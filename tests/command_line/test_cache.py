@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,21 +96,34 @@ def test_another_project(call: Any, folder: Path) -> None:
 
 
 def test_the_folder_of_the_user(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("platformdirs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FLYDSL_BUILD_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert json.loads(call("cache", "info", "--json").out)["folder"] == str(tmp_path / "xdg" / "flydsl-build")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for given, expected in {
+        str(tmp_path / "xdg"): tmp_path / "xdg",
+        "": tmp_path / "home" / ".cache",
+        "relative": tmp_path / "home" / ".cache",
+    }.items():
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        for there in (False, True):
+            # What else is installed does not matter.
+            monkeypatch.setitem(sys.modules, "platformdirs", SimpleNamespace(user_cache_dir=lambda *_, **__: "/another") if there else None)
+            assert json.loads(call("cache", "info", "--json").out)["folder"] == str(expected / "flydsl-build")
 
 
 def test_no_folder_is_known(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FLYDSL_BUILD_CACHE_DIR", raising=False)
-    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", Mock(side_effect=KeyError))
     answer = call("cache", "info")
     assert (answer.status, answer.err) == (
         1,
-        "flydsl-build: cache: platformdirs is not installed, so no folder is known\n    -> pip install platformdirs, or name it: --cache-dir DIR\n",
+        (
+            "flydsl-build: cache: the user has no home folder, so no folder is known\n"
+            "    -> set HOME or XDG_CACHE_HOME, or name it: --cache-dir DIR\n"
+        ),
     )
 
 

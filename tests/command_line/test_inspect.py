@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from building import unpack
 from calling import Built, change_manifest, changed_wheel, run_command
-from front_end import unpack
 
 from flydsl_build.toolchain.disassembler import find_disassemblers
 

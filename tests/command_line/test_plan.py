@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from building import PACKAGES
 from calling import run_command
-from front_end import PACKAGES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from building import PACKAGES
 from environment import ROOT
-from front_end import PACKAGES
 
 from flydsl_build.config.schema import SCHEMA_FILE, json_schema, schema_text, tool_schema
 
@@ -51,7 +51,7 @@ def test_committed_as_generated(call: Any) -> None:
 
 def test_content() -> None:
     schema = json_schema()
-    assert schema["properties"]["jobs"] == {"description": "How many compile processes run at once.", "type": "integer"}
+    assert schema["properties"]["jobs"] == {"description": "How many compile processes run at once.", "type": "integer", "minimum": 1}
     assert schema["properties"]["kernels"]["additionalProperties"] == {"$ref": "#/definitions/KernelTable"}
     assert schema["definitions"]["KernelTable"]["properties"]["sets"]["items"] == {"$ref": "#/definitions/ParameterSet"}
     assert schema["definitions"]["AxisTable"]["required"] == ["values"]

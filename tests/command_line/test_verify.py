@@ -7,8 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from building import unpack
 from calling import Built, change_manifest, changed_wheel
-from front_end import unpack
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ def test_every_field_is_documented(table: type) -> None:
 
 
 def test_every_key_is_documented_once() -> None:
-    keys = [each.key for each in document_settings()]
+    keys = [each.path for each in document_settings()]
     assert len(keys) == len(set(keys))
     assert [key for key in keys if "." not in key] == [key.name for key in keys_of(Settings).values()]
     assert {
@@ -33,20 +33,20 @@ def test_every_key_is_documented_once() -> None:
 
 
 def test_one_setting() -> None:
-    (jobs,) = [each for each in document_settings() if each.key == "jobs"]
-    assert (jobs.type, jobs.default, jobs.doc, jobs.config, jobs.env) == (
+    (jobs,) = [each for each in document_settings() if each.path == "jobs"]
+    assert jobs.doc == "How many compile processes run at once."
+    assert (jobs.key.type.text, jobs.key.default, jobs.key.config, jobs.key.env) == (
         "integer",
         "one for each core",
-        "How many compile processes run at once.",
-        "-C jobs=",
+        "jobs",
         "FLYDSL_BUILD_JOBS",
     )
-    assert jobs.toml_type.schema == {"type": "integer"}
+    assert jobs.key.type.schema == {"type": "integer", "minimum": 1}
 
 
 def test_schemas_are_json() -> None:
     for each in document_settings():
-        assert json.loads(json.dumps(each.toml_type.schema)) == each.toml_type.schema
+        assert json.loads(json.dumps(each.key.type.schema)) == each.key.type.schema
 
 
 def test_markdown() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flydsl_build.codec import DecodeError, decode, encode
 from flydsl_build.declare.argument_grammar import format_argument, parse_argument
 from flydsl_build.declare.argument_types import ArgumentType, Dim, PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.declare.dtypes import DTYPES, SCALAR_DTYPES, element_bytes
+from flydsl_build.dtypes import DTYPES, SCALAR_DTYPES, element_bytes
 from flydsl_build.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_every_dtype() -> None:
             "f8e5m2",
             0,
             "f8e5m2 cannot be passed by value",
-            "scalars are i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, bool",
+            "scalars are f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, bool",
         ),
         ("ptr", 3, 'expected "<", found the end', 'write the type it points to: "ptr<f32>"'),
         ("ptr<>", 4, 'expected a dtype, found ">"', 'write the type it points to: "ptr<f32>"'),

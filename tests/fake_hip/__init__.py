@@ -21,7 +21,7 @@ def build(folder: Path, *defines: str, soname: str = "libamdhip64.so.7") -> Path
     Parameters
     ----------
     defines
-        Variants: `FAKE_HIP_OLD`, `FAKE_HIP_NO_CLUSTER`, `FAKE_HIP_BROKEN`.
+        Variants: `FAKE_HIP_OLD`, `FAKE_HIP_NO_CLUSTER`, `FAKE_HIP_NO_ATTRIBUTES`, `FAKE_HIP_BROKEN`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / soname
@@ -59,6 +59,14 @@ class FakeHip:
     def stream(self, handle: int, device: int) -> None:
         """Make a handle a stream of a device."""
         self._library.fake_hip_stream(ctypes.c_void_p(handle), device)
+
+    def memory(self, address: int, size: int, kind: int) -> None:
+        """Make memory known to HIP, as of a number of its hipMemoryType."""
+        self._library.fake_hip_memory(ctypes.c_void_p(address), ctypes.c_size_t(size), kind)
+
+    def last_error(self) -> int:
+        """Return the error of this thread that HIP remembers, and clear it."""
+        return int(self._library.hipGetLastError())
 
     def probe(self, function: int | None) -> None:
         """Let each launch call a C function `int (void)`, given by its address, and record what it returns as "probe"."""

@@ -4,8 +4,9 @@
 //
 // Environment: FAKE_HIP_TARGETS: target IDs, one a device, comma-separated; empty: no device. FAKE_HIP_NULL=1: a launch
 // returns at once. FAKE_HIP_FREE=1: an unload frees the memory. FAKE_HIP_LOG: a file that gets a line for each call of
-// an entry point, also of calls at exit. Build variants: -DFAKE_HIP_OLD (HIP 5: old properties only, hipStreamGetDevice
-// not yet there), -DFAKE_HIP_NO_CLUSTER, -DFAKE_HIP_BROKEN (a required symbol is missing).
+// an entry point, also of calls at exit. FAKE_HIP_PAGEABLE=0: devices read no pageable memory.
+// Build variants: -DFAKE_HIP_OLD (HIP 5: old properties only, hipStreamGetDevice not yet there), -DFAKE_HIP_NO_CLUSTER,
+// -DFAKE_HIP_NO_ATTRIBUTES, -DFAKE_HIP_BROKEN (a required symbol is missing).
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ARGS = 64, MAX_KERNELS = 64, MAX_FAILURES = 16, MAX_STREAMS = 16 };
+enum { MAX_ARGS = 64, MAX_KERNELS = 64, MAX_FAILURES = 16, MAX_STREAMS = 16, MAX_MEMORIES = 16 };
 
 struct kernel {
   char name[256];
@@ -50,6 +51,12 @@ static struct {
   void *handle;
   int device;
 } streams[MAX_STREAMS];
+static struct {
+  const char *address;
+  size_t size;
+  int type;
+} memories[MAX_MEMORIES];
+static _Thread_local int last_error;
 static struct {
   char name[64];
   int code, skip;
@@ -97,6 +104,18 @@ void fake_hip_stream(void *handle, int device) {
     if (!streams[i].handle || streams[i].handle == handle) {
       streams[i].handle = handle;
       streams[i].device = device;
+      return;
+    }
+  }
+  abort();
+}
+// Makes memory known to HIP, of a number of hipMemoryType; all other memory is pageable.
+void fake_hip_memory(const void *address, size_t size, int type) {
+  for (int i = 0; i < MAX_MEMORIES; i++) {
+    if (!memories[i].size) {
+      memories[i].address = address;
+      memories[i].size = size;
+      memories[i].type = type;
       return;
     }
   }
@@ -645,7 +664,44 @@ const char *hipGetErrorName(int code) {
   return name;
 }
 
-int hipGetLastError(void) { return 0; }
+int hipGetLastError(void) {
+  int error = last_error;
+  last_error = 0;
+  return error;
+}
+
+#ifndef FAKE_HIP_NO_ATTRIBUTES
+int hipDeviceGetAttribute(int *value, int attribute, int device) {
+  int code = ordered(__func__);
+  if (code) {
+    return last_error = code;
+  }
+  event("{\"event\": \"device_attribute\", \"attribute\": %d, \"device\": %d}\n", attribute, device);
+  const char *pageable = getenv("FAKE_HIP_PAGEABLE");
+  *value = attribute == 65 && (!pageable || strcmp(pageable, "0") != 0);
+  return 0;
+}
+
+int hipPointerGetAttributes(void *out, const void *address) {
+  int code = ordered(__func__);
+  if (code) {
+    return last_error = code;
+  }
+  event("{\"event\": \"pointer_attributes\"}\n");
+  memset(out, 0, 40);
+  for (int i = 0; i < MAX_MEMORIES; i++) {
+    if ((uintptr_t)address - (uintptr_t)memories[i].address < memories[i].size) {
+      memcpy(out, &memories[i].type, sizeof memories[i].type);
+      return 0;
+    }
+  }
+#ifdef FAKE_HIP_OLD
+  return last_error = 1;
+#else
+  return 0;
+#endif
+}
+#endif
 
 #ifndef FAKE_HIP_OLD
 int hipStreamGetDevice(void *stream, int *device) {

@@ -10,12 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import fake_hip
+import pytest
 import synthetic
 from synthetic import Package, pointer, scalar, stream, tensor
 
@@ -29,12 +25,6 @@ TARGETS = "gfx942:sramecc+:xnack-,gfx1100,gfx942:sramecc+:xnack-,gfx1201"
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The extension module: installed, or compiled."""
     return synthetic.build_native(tmp_path_factory.mktemp("native"))
-
-
-@pytest.fixture(scope="session")
-def hip_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake HIP library."""
-    return fake_hip.build(tmp_path_factory.mktemp("hip"))
 
 
 @pytest.fixture(scope="session")

@@ -390,9 +390,26 @@ def test_torch(table: Any, hip: FakeHip) -> None:
     table.narrow(torch.zeros(3, dtype=torch.float8_e4m3fn))
     assert "the dtype is f8e5m2, not f8e4m3fn" in refused(TypeError, table.narrow, torch.zeros(3, dtype=torch.float8_e5m2))
     table.flags(torch.zeros(3, dtype=torch.bool))
-    wide = torch.empty(2**31, 1, 1, dtype=torch.int32, device="meta")
-    with pytest.raises(Exception, match=r"meta|extent 0"):
-        table.cube(wide)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_torch_tensors_without_strided_data(table: Any, hip: FakeHip) -> None:
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    dense = torch.ones(2, 3)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(dense)
+    sparse = "it is a tensor of layout torch.{}; its to_dense() makes one that a kernel can read"
+    for tensor, why in (
+        (dense.to("meta"), "it is a meta tensor of torch, which has no data"),
+        (fake, "it is a fake tensor of torch, which has no data"),
+        (dense.to_sparse(), sparse.format("sparse_coo")),
+        (dense.to_sparse_csr(), sparse.format("sparse_csr")),
+    ):
+        assert refused(TypeError, table.static, tensor) == f"static(): argument A must be f32[2, 3]: {why}"
+        assert refused(TypeError, table.at, tensor) == f"at(): argument p must be ptr<f32>@16: {why}"
+    assert hip.events("launch") == []
 
 
 def test_references_are_given_back(table: Any) -> None:

@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import os
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -720,8 +721,33 @@ class TestImport:
             "import fake_kernels.eager as m; m.one(1)\nprint([l.split('/')[-1] for l in open('/proc/self/maps') if 'mine' in l][0].strip())"
         )
         assert self.check(run_python, script, hip=None, FLYDSL_BUILD_HIP_LIBRARY=str(library)) == ["mine.so"]
-        lines = self.check(run_python, self.CALL, FLYDSL_BUILD_HIP_LIBRARY="/nowhere/lib.so")
-        assert lines[1].startswith("    FLYDSL_BUILD_HIP_LIBRARY: /nowhere/lib.so: cannot open")
+
+    @pytest.mark.parametrize(
+        ("name", "what", "detail", "example"),
+        [
+            ("none/lib.so", "does not exist", ": cannot open shared object file", None),
+            ("rocm", "is a folder", ": cannot read file data: Is a directory", "rocm/lib/libamdhip64.so.7"),
+            ("rocm/lib", "is a folder", ": cannot read file data: Is a directory", "rocm/lib/libamdhip64.so.7"),
+            ("text.so", "is no shared library", ": file too short", None),
+            ("other.so", "is not HIP's library", " has no symbol hipInit", None),
+            ("damaged.so", "cannot be loaded", ": ", None),
+        ],
+    )
+    def test_bad_setting(self, run_python: Any, tmp_path: Path, name: str, what: str, detail: str, example: str | None) -> None:
+        library = fake_hip.build(tmp_path / "rocm" / "lib")
+        (tmp_path / "text.so").write_text("libamdhip64")
+        (tmp_path / "damaged.so").write_bytes(library.read_bytes()[:100])
+        subprocess.run(["cc", "-x", "c", "-shared", "-o", tmp_path / "other.so", "-"], input=b"int nothing;", check=True)
+        setting = str(tmp_path / name)
+        lines = self.check(run_python, self.CALL, FLYDSL_BUILD_HIP_LIBRARY=setting)
+        assert lines[0] == (f"NoDeviceError there is no HIP device: FLYDSL_BUILD_HIP_LIBRARY is set to {setting!r}, which {what}; tried:")
+        assert lines[1].startswith(f"    FLYDSL_BUILD_HIP_LIBRARY: {setting}{detail}")
+        path = tmp_path / example if example else "/opt/rocm/lib/libamdhip64.so"
+        assert lines[2] == f"    -> set it to the path of HIP's library, such as {path}, or unset it"
+
+    def test_bad_setting_of_a_bare_name(self, run_python: Any) -> None:
+        lines = self.check(run_python, self.CALL, FLYDSL_BUILD_HIP_LIBRARY="libnowhere.so")
+        assert "FLYDSL_BUILD_HIP_LIBRARY is set to 'libnowhere.so', which is not found; tried:" in lines[0]
 
     def test_mapped_copy_is_preferred(self, run_python: Any, tmp_path: Path) -> None:
         mapped = fake_hip.build(tmp_path / "a", soname="libamdhip64.so.6")

@@ -17,6 +17,8 @@ from synthetic import Package, scalar, tensor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+pytestmark = pytest.mark.sanitizer
+
 HERE = Path(__file__).parent
 FUZZERS = sorted(HERE.glob("fuzz_*.py"))
 # Not those that measure memory, of which the sanitizer takes its part, nor those that look for libraries or compile ten of them.

@@ -36,7 +36,7 @@ def torch(*, raw: bool = True, available: bool = True, current: int = 0, exchang
         ops=SimpleNamespace(kernels=SimpleNamespace()),
         library=SimpleNamespace(Library=lambda *_: object()),
         autograd=SimpleNamespace(graph=SimpleNamespace(increment_version=None)),
-        Tag=SimpleNamespace(pt2_compliant_tag="compliant", needs_fixed_stride_order="fixed"),
+        Tag=SimpleNamespace(pt2_compliant_tag="compliant", flexible_layout="flexible"),
         Tensor=type("Tensor", (Tensor,), {"__dlpack_c_exchange_api__": None} if exchange else {}),
         cuda=SimpleNamespace(is_available=lambda: available, current_stream=lambda *of: SimpleNamespace(cuda_stream=handle(*of))),
         _C=SimpleNamespace(_cuda_getCurrentRawStream=handle) if raw else SimpleNamespace(),

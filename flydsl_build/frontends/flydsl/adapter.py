@@ -35,10 +35,10 @@ from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_spe
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.declare.dtypes import DTYPES
-from flydsl_build.errors import did_you_mean
+from flydsl_build.dtypes import DTYPE_TABLE, DTYPES
+from flydsl_build.errors import collapsed, did_you_mean
 from flydsl_build.frontends.flydsl.externs import ExternCall
-from flydsl_build.jobs.author_code import collapsed, relative_to_roots
+from flydsl_build.jobs.author_code import relative_to_roots
 from flydsl_build.jobs.job import Tool
 
 if TYPE_CHECKING:
@@ -576,13 +576,7 @@ _POINTEES = {
 }
 
 
-_TYPES = {
-    **_POINTEES,
-    "f8e4m3": numeric.Float8E4M3,
-    "f8e4m3b11fnuz": numeric.Float8E4M3B11FNUZ,
-    "f6e2m3fn": numeric.Float6E2M3FN,
-    "f6e3m2fn": numeric.Float6E3M2FN,
-}
+_TYPES = {dtype.name: getattr(numeric, dtype.flydsl) for dtype in DTYPE_TABLE if dtype.flydsl}
 _TYPE_NAMES = {value: name for name, value in _TYPES.items()}
 
 

@@ -19,8 +19,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.codec import NO_DEFAULT
-from flydsl_build.config.tables import enum_reference, from_enum_reference
+from flydsl_build.codec import NO_DEFAULT, enum_reference, from_enum_reference
 from flydsl_build.errors import did_you_mean
 from flydsl_build.frontends.flydsl import adapter
 from flydsl_build.frontends.flydsl.adapter import ArgumentError

@@ -8,13 +8,12 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from flydsl_build.codec import NO_DEFAULT
-from flydsl_build.config.tables import enum_reference
+from flydsl_build.codec import NO_DEFAULT, enum_reference
 from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_types import StreamType, StructType
 from flydsl_build.errors import Fault, did_you_mean
 from flydsl_build.frontends.flydsl import adapter, author_values, factories
-from flydsl_build.frontends.flydsl.faults import FaultError, joined_fault, place_of
+from flydsl_build.frontends.flydsl.faults import FaultError, joined_fault
 from flydsl_build.jobs.launcher import Parameter
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _bind(launcher: Any, specialization: Specialization, target: str) -> Binding
     """Match declared arguments with the signature."""
     signature = adapter.signature_of(launcher)
     text = f"{specialization.title}({', '.join(signature.parameters)})"
-    binding = Binding(specialization=specialization, where=place_of(specialization, target), text=text)
+    binding = Binding(specialization=specialization, where=specialization.place(target), text=text)
     _check_declared_names(binding, signature)
     for name, parameter in signature.parameters.items():
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -258,5 +257,5 @@ def bind_with_options(resolved: factories.Resolved, specialization: Specializati
         LLVM does not take an option, or what is declared does not fit the signature.
     """
     options = specialization.options.for_target(job.target)
-    _check_llvm_options(options, place_of(specialization, job.target))
+    _check_llvm_options(options, specialization.place(job.target))
     return options, _bind(resolved.launcher, specialization, job.target)

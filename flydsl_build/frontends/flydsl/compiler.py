@@ -16,7 +16,7 @@ from flydsl_build.frontends.flydsl import adapter, author_values, factories
 from flydsl_build.frontends.flydsl.binding import bind_with_options
 from flydsl_build.frontends.flydsl.emission import emit
 from flydsl_build.frontends.flydsl.externs import ExternResolver
-from flydsl_build.frontends.flydsl.faults import FaultError, author_objects, place_of
+from flydsl_build.frontends.flydsl.faults import FaultError, author_objects
 from flydsl_build.frontends.flydsl.importing import doc_of, import_author_module, init_distributions, public_names, reached_sources
 from flydsl_build.frontends.flydsl.tracing import Traced, is_repeated, resolved_launcher, trace, with_own_constexpr, wrapper_warning
 from flydsl_build.jobs.job import CodeObjectBuild, JobResult, SpecializationBuild
@@ -66,7 +66,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         for declared in job.specializations:
             progress(declared.name)
             try:
-                with author_objects(place_of(declared, job.target), settings):
+                with author_objects(declared.place(job.target), settings):
                     resolved = resolved_launcher(found, declared, job.target, settings)
                     specialization = with_own_constexpr(declared, resolved)
                     if resolved.launcher is None or is_repeated(specialization, seen):

@@ -16,9 +16,9 @@ from flydsl._mlir import ir
 from flydsl_build.config.settings import CompileOptions
 from flydsl_build.declare.argument_types import StreamType, StructType, TensorType
 from flydsl_build.errors import Fault
-from flydsl_build.frontends.captured_output import captured_stderr
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, host_entry
-from flydsl_build.frontends.flydsl.faults import FaultError, explain, place_of, relative_name
+from flydsl_build.frontends.flydsl.faults import FaultError, explain, relative_name
+from flydsl_build.jobs.captured_output import captured_stderr
 from flydsl_build.jobs.job import BitcodeUse, CodeObjectBuild, SpecializationBuild
 from flydsl_build.jobs.launcher import Slot
 from flydsl_build.targets.processors import parse_target
@@ -140,7 +140,7 @@ def _join_group(members: list[Traced], job: Job) -> tuple[ir.Module, list[_Joine
         except host_entry.UnsupportedLaunchError as error:
             raise FaultError(
                 Fault(
-                    where=place_of(one.specialization, job.target),
+                    where=one.specialization.place(job.target),
                     what=str(error),
                     fix="write the launch without it",
                 )
@@ -181,7 +181,8 @@ def _generate(device: ir.Module, members: list[Traced], job: Job, settings: Work
             with adapter.llvm_options(options):
                 return device_module.serialize(device, attach=_attach(members, job), toolkit=settings.toolkit.folder), ""
         except Exception as error:  # noqa: BLE001 - whatever stops the code generator is shown
-            message = "\n".join(filter(None, [explain(error, settings), output.text()]))
+            # LLVM's own words first: the exception says no more than that there was an error.
+            message = "\n".join(filter(None, [output.text(), explain(error, settings)]))
     # The files that LLVM reads are copies: the author knows them by other names.
     for staged, use in {path: use for one in members for path, use in one.externs.files.items()}.items():
         message = message.replace(staged, use.file)
@@ -206,7 +207,7 @@ def _code_generation_fault(members: list[Traced], job: Job, settings: WorkerSett
     elif (target := parse_target(job.target, where="")).is_generic:
         what = f"{names}: the generic target {job.target} cannot express it"
         fix = target.instead
-    return Fault(where=place_of(members[0].specialization, job.target), what=what, fix=fix, detail=message)
+    return Fault(where=members[0].specialization.place(job.target), what=what, fix=fix, detail=message)
 
 
 def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> SpecializationBuild:

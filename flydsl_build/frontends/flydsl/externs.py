@@ -284,7 +284,7 @@ class ExternResolver:
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self.modules:
             try:
-                self.modules[digest] = read_ir(data, name=shown)
+                self.modules[digest] = read_ir(data)
             except IRError as error:
                 self.modules[digest] = str(error)
         module = self.modules[digest]
@@ -321,8 +321,7 @@ class ExternResolver:
                 f"is for code object version {version}, FlyDSL compiles version {_CODE_OBJECT_VERSION}",
                 "compile it with -mcode-object-version=6",
             )
-        chips = sorted({one.target_cpu for one in module.functions.values() if one.is_definition and one.target_cpu})
-        wrong = [chip for chip in chips if not _chip_fits(chip, self.target)]
+        wrong = [chip for chip in sorted(module.target_cpus) if chip and not _chip_fits(chip, self.target)]
         if wrong and (rule is None or self.target not in rule.compatible):
             return (
                 f"was compiled for {', '.join(wrong)}",
@@ -354,7 +353,7 @@ class ExternResolver:
                 faults += self._check_function(symbol, parameters, result, loaded)
         for symbol in use.globals:
             holders = [(name, module.globals[symbol]) for name, module in loaded if symbol in module.globals]
-            strong = [name for name, one in holders if one.is_definition and one.linkage == "external"]
+            strong = [name for name, one in holders if one.is_strong]
             if len(strong) > 1:
                 faults.append(self._defined_twice(symbol, strong))
         return faults
@@ -400,7 +399,7 @@ class ExternResolver:
                 return [self._fault(symbol, f"is {function.linkage} in {name}", "give it external linkage")]
             return [self._undefined(symbol, [name for name, _ in loaded], loaded)]
         name, function = linked[0]
-        strong = [file for file, one in linked if one.linkage == "external"]
+        strong = [file for file, one in linked if one.is_strong]
         if len(strong) > 1:
             return [self._defined_twice(symbol, strong)]
         if strong and strong[0] != name:

@@ -8,17 +8,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flydsl_build.errors import Fault
+from flydsl_build.errors import Fault, excerpt
 from flydsl_build.frontends.flydsl import adapter
+from flydsl_build.frontends.missing_modules import missing_module
 from flydsl_build.jobs.author_code import passed_through, relative_to_roots, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flydsl_build.declare.specialization import Specialization
     from flydsl_build.jobs.job import WorkerSettings
 
-__all__ = ["FaultError", "author_objects", "explain", "joined_fault", "place_of", "relative_name"]
+__all__ = ["AUTHORS_LINES", "FaultError", "author_objects", "explain", "joined_fault", "missing_fault_text", "relative_name"]
 
 
 class FaultError(Exception):
@@ -29,32 +29,14 @@ class FaultError(Exception):
         self.faults = faults
 
 
-def place_of(specialization: Specialization, target: str) -> str:
-    """Name a specialization and its target, for `Fault.where`."""
-    name = "" if specialization.name == specialization.attribute else f" [{specialization.name}]"
-    return f"{specialization.where}{name}, {target}"
-
-
 # MLIR prints the operation that a message is about, which for a pass over the whole kernel is the kernel: megabytes.
 _PRINTED_OPERATION = re.compile(
     r"(see current operation:[^\n]{0,200})[^\n]*(?:\n(?!\s*(?:error|warning|note|remark): |\s*DSL Traceback)[^\n]*)+\n?"
 )
 
 
-_EXPLAINED_LINES = 200
-_EXPLAINED_CHARACTERS = 20_000
-
-
-def _shortened(text: str) -> str:
-    """Return the beginning and the end of a long text."""
-    lines = text.splitlines()
-    if len(lines) > _EXPLAINED_LINES:
-        half = _EXPLAINED_LINES // 2
-        text = "\n".join([*lines[:half], f"… {len(lines) - 2 * half} lines …", *lines[-half:]])
-    if len(text) > _EXPLAINED_CHARACTERS:
-        half = _EXPLAINED_CHARACTERS // 2
-        text = f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
-    return text
+# Of an author's exception; of the output of tools, less is shown.
+_EXPLAINED = 100
 
 
 def explain(error: BaseException, settings: WorkerSettings) -> str:
@@ -66,7 +48,7 @@ def explain(error: BaseException, settings: WorkerSettings) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         frames = [f"{relative_name(error.filename, settings.package_roots)}:{error.lineno}: {(error.text or '').strip()}"]
         text = f"{type(error).__name__}: {error.msg}"
-    detail = _shortened("\n".join([*frames, *text.splitlines()]))
+    detail = excerpt("\n".join([*frames, *text.splitlines()]), head=_EXPLAINED, tail=_EXPLAINED)
     if settings.verbose:
         import traceback
 
@@ -77,6 +59,15 @@ def explain(error: BaseException, settings: WorkerSettings) -> str:
 def relative_name(path: str, roots: tuple[str, ...]) -> str:
     """Return a file's path relative to the package root that it is in; its name alone for a file from elsewhere."""
     return relative_to_roots(path, roots) or Path(path).name
+
+
+AUTHORS_LINES = "see the author's lines below"
+
+
+def missing_fault_text(error: BaseException | None, who: str, settings: WorkerSettings) -> tuple[str, str] | None:
+    """Return what is wrong and what to do where an author's code needs a module that is not there; None for any other error."""
+    missing = missing_module(error, settings.package_roots)
+    return None if missing is None else (f"{who} needs {missing[0]}", missing[1])
 
 
 @contextlib.contextmanager
@@ -92,7 +83,7 @@ def author_objects(where: str, settings: WorkerSettings) -> Iterator[None]:
         fault = Fault(
             where=where,
             what="an object of the author's module cannot be looked at",
-            fix="see the author's lines below",
+            fix=AUTHORS_LINES,
             detail=explain(error, settings),
         )
         raise FaultError(fault) from None

@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from flydsl_build.cache.dependencies import digest_of_record
+from flydsl_build.editable.resolution import digest_of_record
 from flydsl_build.jobs.frontend import Frontend
 
 __all__ = ["FRONTEND"]

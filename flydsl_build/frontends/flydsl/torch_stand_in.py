@@ -21,13 +21,14 @@ _DTYPES = (
 )
 
 
-class TorchMissingError(ImportError):
+class TorchMissingError(ModuleNotFoundError):
     """A kernel module used more of torch than the stand-in has."""
 
     def __init__(self, attribute: str) -> None:
         super().__init__(
             f'the kernel module uses torch.{attribute}, but torch is not installed in the build environment; add "torch" to '
-            "build-system.requires in pyproject.toml"
+            "build-system.requires in pyproject.toml",
+            name="torch",
         )
 
 

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from flydsl._mlir import ir
 
 from flydsl_build.errors import Fault
-from flydsl_build.frontends.captured_output import captured_stderr
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories
 from flydsl_build.frontends.flydsl.binding import bind_with_options, described_parameter
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
-from flydsl_build.frontends.flydsl.faults import FaultError, explain, place_of
-from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError
+from flydsl_build.frontends.flydsl.faults import FaultError, explain, missing_fault_text
+from flydsl_build.jobs.captured_output import captured_stderr
 
 if TYPE_CHECKING:
     from flydsl_build.declare.argument_types import ArgumentType
@@ -56,12 +55,9 @@ def resolved_launcher(
     try:
         return found.resolve(specialization)
     except factories.ResolveError as error:
-        what, fix = error.what, error.fix
-        if isinstance(error.cause, TorchMissingError):
-            what = f"{specialization.attribute} needs torch, which is not installed in the build environment"
-            fix = 'add "torch" to build-system.requires in pyproject.toml'
+        what, fix = missing_fault_text(error.cause, specialization.attribute, settings) or (error.what, error.fix)
         detail = "" if error.cause is None else explain(error.cause, settings)
-        where = place_of(specialization, target)
+        where = specialization.place(target)
         if specialization.element is not None:
             # What is wrong with a call of the factory is wrong for all that it should return.
             call = ", ".join(f"{name}={value!r}" for name, value in specialization.params or ())
@@ -164,24 +160,13 @@ def trace(
                 _dump(specialization, lowered, Path(dump_folder), job, settings)
     except FaultError:
         raise
-    except TorchMissingError as error:
-        raise FaultError(
-            Fault(
-                where=place_of(specialization, job.target),
-                what=f"{specialization.title} needs torch, which is not installed in the build environment",
-                fix='add "torch" to build-system.requires in pyproject.toml',
-                detail=explain(error, settings),
-            )
-        ) from None
     except BaseException as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
-        raise FaultError(
-            Fault(
-                where=place_of(specialization, job.target),
-                what="FlyDSL could not compile it",
-                fix="see the author's lines below; -C verbose=true shows FlyDSL's frames too",
-                detail="\n".join(filter(None, [explain(error, settings), output.text()])),
-            )
-        ) from None
+        what, fix = missing_fault_text(error, specialization.title, settings) or (
+            "FlyDSL could not compile it",
+            "see the author's lines below; -C verbose=true shows FlyDSL's frames too",
+        )
+        detail = "\n".join(filter(None, [explain(error, settings), output.text()]))
+        raise FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix, detail=detail)) from None
     if options.debug_lines:
         # Line tables name files as the wheel's users would: no folder of the builder.
         for root in settings.package_roots:

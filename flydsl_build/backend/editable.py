@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl_build
+from flydsl_build.backend.build_environment import name_of
 from flydsl_build.config.settings import read_settings
 from flydsl_build.consumers import served_modules, wanted_consumers
 from flydsl_build.editable.freshness import Freshness
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_kernels", "main"]
 
-# What compiling depends on beside what the compile processes tell.
-_PROGRAMS = ("dist:flydsl", "dist:flydsl-build")
 # The scheduler sets these.
 _CONSTANT = ("env:FLYDSL_BUILD_EDITABLE", "env:PYTHONDONTWRITEBYTECODE", "env:PYTHONHASHSEED")
 # Concern one build alone.
@@ -67,7 +66,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "top_levels": sorted(layout.top_levels),
         "config": config,
         # What a process that compiles imports.
-        "needs": ["flydsl_build", *(package for frontend in frontends() for package in frontend.packages), "jinja2"],
+        "needs": ["flydsl_build", *(package for frontend in frontends(settings.frontends) for package in frontend.packages), "jinja2"],
         "folder": str(Path(project, "build", "flydsl-editable", hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):
@@ -113,7 +112,9 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
         # One run time serves all modules of a package: those of another version are not kept beside new ones.
         only, state = None, {"modules": {}, "runtimes": {}}
     fresh = Freshness(facts["project"], {}, os.environ)
-    common = {name: digest for name in _PROGRAMS if (digest := fresh[name]) is not None}
+    # What compiling depends on beside what the compile processes tell.
+    programs = (*(name_of(frontend.requirements[0]) for frontend in frontends(settings.frontends)), "flydsl-build")
+    common = {name: digest for name in map("dist:{}".format, programs) if (digest := fresh[name]) is not None}
     declarations = fresh["declared:"]
     tables = {f"table:{kernel.module}": fresh[f"table:{kernel.module}"] for kernel in settings.kernels}
     generation = Path(tempfile.mkdtemp(prefix="g-", dir=folder))

@@ -22,7 +22,7 @@ from flydsl_build.jobs.frontend import frontends
 from flydsl_build.toolchain.discovery import linker_is_present
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
     from flydsl_build.backend.session import Layout, Session
@@ -34,11 +34,11 @@ __all__ = [
     "build_sdist",
     "build_split_wheels",
     "build_wheel",
-    "compiler_requirements",
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
     "installed_needs_of",
+    "kernel_requirements",
     "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
@@ -169,15 +169,15 @@ def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str
     return [*own, *base]
 
 
-def compiler_requirements() -> list[str]:
-    """Return what front ends need installed."""
-    return [one for frontend in frontends() for one in frontend.requirements]
+def kernel_requirements(names: Sequence[str]) -> list[str]:
+    """Return what has to be installed to compile kernels of these front ends and to render their stubs; nothing without front ends."""
+    return [JINJA, *dict.fromkeys(one for frontend in frontends(names) for one in frontend.requirements)] if names else []
 
 
 def _needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
-    needed = [JINJA, *compiler_requirements()]
-    if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
+    needed = kernel_requirements(settings.frontends)
+    if needed and not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
         needed.append(ZIGLANG)
     return [*needed, *_needs_of_settings(settings)]
 
@@ -197,11 +197,11 @@ def _needs_of_settings(settings: Settings) -> list[str]:
 def installed_needs_of(settings: Settings) -> list[str]:
     """Return what has to be installed to compile kernels. A linker need not come from a package, and a cache may be left out."""
     base = [SETUPTOOLS] if settings.has_setuptools_base else []
-    return [*base, JINJA, *compiler_requirements(), *_needs_of_settings(settings)]
+    return [*base, *kernel_requirements(settings.frontends), *_needs_of_settings(settings)]
 
 
 def _require_machine(settings: Settings) -> None:
-    if settings.kernels or settings.kernels_from:
+    if settings.frontends:
         require_machine(settings, installed_needs_of(settings))
 
 
@@ -328,7 +328,7 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
         with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
             with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)):
                 wheel = _base_wheel(settings, "build_wheel", temporary, config_settings)
-            if not settings.has_setuptools_base and (settings.kernels or settings.kernels_from):
+            if not settings.has_setuptools_base and settings.frontends:
                 from flydsl_build.backend.base_backend import add_kernels
 
                 wheel = add_kernels(wheel, settings, form)
@@ -370,7 +370,7 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         with session.active(running):
             prepared = _prepared(settings, metadata_directory)
             wheel = _base_wheel(settings, "build_editable", temporary, config_settings, prepared)
-        if not settings.kernels and not settings.kernels_from:
+        if not settings.frontends:
             pass
         elif settings.editable == "aot":
             from flydsl_build.backend.editable import add_kernels

@@ -28,12 +28,12 @@ from flydsl_build.jobs.frontend import frontends
 from flydsl_build.jobs.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flydsl_build.config.settings import Settings
     from flydsl_build.jobs.job import Job, Linker, Toolkit
 
-__all__ = ["BuildCache", "open_cache", "own_digest", "python_digest", "toolchain_digest"]
+__all__ = ["BuildCache", "compilers_digest", "open_cache", "own_digest", "python_digest", "toolchain_digest"]
 
 # Results of one request: branches of a project that are built by turns.
 _RESULTS = 16
@@ -209,7 +209,7 @@ class BuildCache:
 
     def _request(self, job: Job) -> str:
         if job.output not in self._requests:
-            self._requests[job.output] = _digest(self._toolchain, _request_of(job))
+            self._requests[job.output] = _digest(self._toolchain, compilers_digest([job.frontend]), _request_of(job))
         return self._requests[job.output]
 
     @staticmethod
@@ -278,16 +278,20 @@ def _request_of(job: Job) -> dict[str, Any]:
 
 
 def toolchain_digest(toolkit: Toolkit, linker: Linker, *, project: Path, package_roots: Sequence[str]) -> str:
-    """Return a digest over everything besides the job and the author's files that code objects depend on."""
+    """Return a digest over everything besides the job, its compiler and the author's files that code objects depend on."""
     bitcode = _folder_digest(Path(toolkit.folder, "amdgcn", "bitcode"))
     return _digest(python_digest(project=project, package_roots=package_roots), linker.version, linker.identity, bitcode)
 
 
 def python_digest(*, project: Path, package_roots: Sequence[str]) -> str:
-    """Return a digest over what a process has that imports the author's modules, besides these."""
+    """Return a digest over what a process has that imports the author's modules, besides these and compilers."""
     roots = [os.path.relpath(os.path.realpath(root), os.path.realpath(project)) for root in package_roots]
-    compilers = [[one.name, one.digest()] for one in frontends()]
-    return _digest(__version__, own_digest(), compilers, sys.implementation.cache_tag, roots)
+    return _digest(__version__, own_digest(), sys.implementation.cache_tag, roots)
+
+
+def compilers_digest(names: Iterable[str]) -> str:
+    """Return a digest over the compilers of the front ends of these names."""
+    return _digest([[one.name, one.digest()] for one in frontends(names)])
 
 
 @functools.cache

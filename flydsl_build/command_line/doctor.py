@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.command_line.arguments import add_project, project_document, project_folder, table_in
 from flydsl_build.errors import BuildError, ConfigError
-from flydsl_build.jobs.frontend import frontends
+from flydsl_build.jobs.frontend import FRONTENDS, frontends
 
 if TYPE_CHECKING:
     import argparse
@@ -88,7 +88,7 @@ def _checks(project: Path) -> Iterator[_Check]:
         yield _needed(requirement)
     if settings is not None and not settings.has_setuptools_base:
         yield _base(settings)
-    for frontend in frontends():
+    for frontend in frontends(FRONTENDS if settings is None else settings.frontends):
         if all(map(importlib.util.find_spec, frontend.packages)):
             yield _process(f"{frontend.name} imports", frontend.import_check, needed=True)
     yield from _toolchain(settings)
@@ -128,10 +128,10 @@ def _version(name: str) -> str | None:
 
 
 def _requirements(settings: Settings | None) -> list[str]:
-    from flydsl_build.backend.hooks import JINJA, SETUPTOOLS, compiler_requirements, installed_needs_of
+    from flydsl_build.backend.hooks import SETUPTOOLS, installed_needs_of, kernel_requirements
 
     # A build can do without others: there is a note on each, and on the linker a line of its own.
-    return [SETUPTOOLS, JINJA, *compiler_requirements()] if settings is None else installed_needs_of(settings)
+    return [SETUPTOOLS, *kernel_requirements(FRONTENDS)] if settings is None else installed_needs_of(settings)
 
 
 def _needed(requirement: str) -> _Check:

@@ -436,6 +436,12 @@ class Settings:
         return self.wheel in {"host", "device"}
 
     @property
+    def frontends(self) -> tuple[str, ...]:
+        """Names of the front ends that kernels are declared of; one that a function may declare kernels of is among them."""
+        tables = (*self.kernels, *((KernelTable,) if self.kernels_from else ()))
+        return tuple(dict.fromkeys(table.frontend for table in tables))
+
+    @property
     def all_targets(self) -> tuple[str, ...]:
         """Every target that some kernel is built for in this build."""
         return tuple(dict.fromkeys(target for targets in self.targets_by_module.values() for target in targets))

@@ -22,24 +22,30 @@ from flydsl_build.codec import decode
 from flydsl_build.engine.job_inputs import BITCODE, PROJECT, unpack_inputs
 from flydsl_build.engine.local import run_alone
 from flydsl_build.errors import BuildError, Fault
-from flydsl_build.jobs.frontend import frontends
+from flydsl_build.jobs.frontend import FRONTENDS, frontends
 from flydsl_build.jobs.job import Job, Linker, WorkerSettings
 from flydsl_build.jobs.results import files_of, pack_files
 from flydsl_build.toolchain.discovery import find_linker, make_toolkit, safe_temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["describe", "differences", "run_job", "versions"]
 
 _WATCH = 0.5
 
 
-def versions(linker: Linker) -> dict[str, list[str]]:
-    """Return what a result depends on besides the job and its inputs: for each thing its name for people, and what is compared."""
+def versions(linker: Linker, names: Iterable[str] = FRONTENDS) -> dict[str, list[str]]:
+    """Return what results depend on besides jobs and their inputs: for each thing its name for people, and what is compared.
+
+    Parameters
+    ----------
+    names
+        The front ends of the jobs.
+    """
     return {
         "flydsl-build": [__version__, own_digest()],
-        **{one.title: [one.version(), one.digest()] for one in frontends()},
+        **{one.title: [one.version(), one.digest()] for one in frontends(names)},
         "Python": ["{}.{}.{}".format(*sys.version_info), str(sys.implementation.cache_tag)],
         "linker": [linker.version, linker.identity],
     }

@@ -79,6 +79,7 @@ def main() -> int:
         # What the build made for itself: the output folders are beside the tool kit.
         ignored=[str(Path(settings.toolkit.folder).parent)],
         constant=[*(name for name, _ in settings.env), "TMPDIR"],
+        frontends=[settings.frontend],
     )
     recorder.install()
     put_on_path(settings.package_roots)

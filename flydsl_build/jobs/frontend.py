@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from flydsl_build.jobs.executor import WorkerKey
     from flydsl_build.jobs.job import Job, JobResult, WorkerSettings
@@ -79,9 +79,9 @@ def frontend_of(name: str) -> Frontend:
     return found
 
 
-def frontends() -> tuple[Frontend, ...]:
-    """Return the descriptions of all front ends."""
-    return tuple(map(frontend_of, FRONTENDS))
+def frontends(names: Iterable[str] = FRONTENDS) -> tuple[Frontend, ...]:
+    """Return the descriptions of the front ends of these names; of all, if no names are given."""
+    return tuple(map(frontend_of, names))
 
 
 def worker_key(job: Job) -> WorkerKey:

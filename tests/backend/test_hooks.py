@@ -77,6 +77,23 @@ def test_ziglang_is_asked_for_where_no_lld_is(tiny: Path, tmp_path: Path, words:
     assert answer.value == [*BUILD, "ziglang>=0.13"]
 
 
+@pytest.mark.parametrize(
+    ("table", "needed"),
+    [
+        ("allow-empty = true\n", [SETUPTOOLS]),
+        ('archs = ["gfx942"]\nkernels-from = "tiny_kernels.negate:declared"\n', [*BUILD, "ziglang>=0.13"]),
+    ],
+    ids=["no kernels", "kernels from a function"],
+)
+def test_which_kernels_are_declared_decides_what_is_asked_for(tiny: Path, table: str, needed: list[str]) -> None:
+    settings = tiny / "pyproject.toml"
+    settings.write_text(settings.read_text().partition("[tool.flydsl-build")[0] + f"[tool.flydsl-build]\n{table}")
+    env = {"PATH": "/nowhere", "ROCM_PATH": "/no/rocm", "HIP_PATH": "/no/hip"}
+    hidden = ["ziglang", "_rocm_sdk_core", "_rocm_sdk_devel"]
+    answers = {hook: call_hook(tiny, hook, None, hidden=hidden, env=env).value for hook in REQUIRES}
+    assert answers == dict(zip(REQUIRES, [needed, [SETUPTOOLS], needed], strict=True))
+
+
 def test_ziglang_is_not_asked_for_with_a_linker_of_the_author(tiny: Path, tmp_path: Path) -> None:
     tool = linker(tmp_path / "bin", "LLD 20.1.0")
     env = {"PATH": "/nowhere", "ROCM_PATH": "/no/rocm", "HIP_PATH": "/no/hip"}

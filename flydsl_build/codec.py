@@ -48,6 +48,7 @@ __all__ = [
     "enum_reference",
     "from_enum_reference",
     "join",
+    "parse",
 ]
 
 
@@ -95,11 +96,14 @@ class EnumMember:
     def from_json(cls, value: object) -> EnumMember:
         """Return the member that an object stands for."""
         key, text = next(iter(value.items())) if isinstance(value, Mapping) and len(value) == 1 else ("", None)
-        match = _MEMBER.fullmatch(text) if isinstance(text, str) and key in _ENUM else None
-        if match is None:
+        kind, _, name = text.rpartition(".") if isinstance(text, str) and key in _ENUM else ("", "", "")
+        module, _, qualname = kind.partition(":")
+        is_reference = all(part.isidentifier() for part in [*module.split("."), *qualname.split(".")])
+        # Bits of flags that have no name are numbers.
+        if not is_reference or not all(part.isidentifier() or part.isdecimal() for part in name.split("|")):
             msg = "a module:class.name"
             raise ValueError(msg)
-        return cls(enum=match[1], name=match[2], is_exact=key == _ENUM[True])
+        return cls(enum=kind, name=name, is_exact=key == _ENUM[True])
 
 
 PlainValue = bool | int | float | str | EnumMember | tuple["PlainValue", ...] | dict[str, "PlainValue"] | None
@@ -111,7 +115,6 @@ _Read = Callable[["_Decoder", Any, str], Any]
 _MAX_DEPTH: Final = 32
 _SHOWN: Final = 60
 _ENUM: Final = ("$enum", "$member")
-_MEMBER: Final = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*)\.([^.]+)")
 _FLOAT: Final = "$float"
 _NOT_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -210,6 +213,20 @@ def decode(kind: Any, value: object, *, where: str, path: str = "") -> Any:
     if decoder.faults:
         raise DecodeError(*decoder.faults)
     return found
+
+
+def parse(kind: Any, text: str | bytes, *, where: str) -> Any:
+    """Return the value that JSON text describes; see `decode`.
+
+    Raises
+    ------
+    DecodeError
+        The text is no JSON, or describes something else.
+    """
+    try:
+        return decode(kind, json.loads(text), where=where)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(Fault(where=where, what=f"is no JSON ({error})")) from None
 
 
 class _Decoder:
@@ -412,6 +429,8 @@ def _read_plain(decoder: _Decoder, value: object, path: str, depth: int = 0) -> 
         return _NOT_FINITE.get(word)
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _ENUM:
         return _read_own(EnumMember, decoder, value, path)
+    if isinstance(value, dict) and any(key.startswith("$") for key in value):
+        return decoder.wrong(value, path, "a plain value: what stands for a member or a number has one key, and no field begins with $")
     if isinstance(value, dict) and depth < _MAX_DEPTH:
         return {key: _read_plain(decoder, one, join(path, key), depth + 1) for key, one in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else decoder.wrong(value, path, "a plain value")

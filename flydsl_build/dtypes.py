@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 from typing import NamedTuple
 
-__all__ = ["DTYPES", "DTYPE_TABLE", "SCALAR_DTYPES", "Dtype", "dtype_hint", "element_bytes"]
+__all__ = ["DTYPES", "DTYPE_TABLE", "FLOAT_DTYPES", "HALF_BYTES", "NOT_INDEXED", "SCALAR_DTYPES", "Dtype", "dtype_hint", "element_bytes"]
 
 
 class Dtype(NamedTuple):
@@ -28,6 +28,8 @@ class Dtype(NamedTuple):
         FlyDSL's class of it; empty: none.
     scalar
         Whether it can be passed by value.
+    indexed
+        Whether FlyDSL 0.5 takes single elements of it out of memory, as `A[i]` does.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Dtype(NamedTuple):
     framework: str
     flydsl: str
     scalar: bool = False
+    indexed: bool = True
 
 
 DTYPE_TABLE = (
@@ -47,22 +50,22 @@ DTYPE_TABLE = (
     Dtype("i32", 32, 0, "int32", "Int32", scalar=True),
     Dtype("i16", 16, 0, "int16", "Int16", scalar=True),
     Dtype("i8", 8, 0, "int8", "Int8", scalar=True),
-    Dtype("i4", 4, 0, "", ""),
+    Dtype("i4", 4, 0, "", "Int4", indexed=False),
     Dtype("u64", 64, 1, "uint64", "Uint64", scalar=True),
     Dtype("u32", 32, 1, "uint32", "Uint32", scalar=True),
     Dtype("u16", 16, 1, "uint16", "Uint16", scalar=True),
     Dtype("u8", 8, 1, "uint8", "Uint8", scalar=True),
     Dtype("bool", 8, 6, "bool", "Boolean", scalar=True),
     Dtype("f8e4m3fn", 8, 10, "float8_e4m3fn", "Float8E4M3FN"),
-    Dtype("f8e4m3fnuz", 8, 11, "float8_e4m3fnuz", "Float8E4M3FNUZ"),
+    Dtype("f8e4m3fnuz", 8, 11, "float8_e4m3fnuz", "Float8E4M3FNUZ", indexed=False),
     Dtype("f8e4m3b11fnuz", 8, 9, "float8_e4m3b11fnuz", "Float8E4M3B11FNUZ"),
     Dtype("f8e4m3", 8, 8, "float8_e4m3", "Float8E4M3"),
     Dtype("f8e5m2", 8, 12, "float8_e5m2", "Float8E5M2"),
-    Dtype("f8e5m2fnuz", 8, 13, "float8_e5m2fnuz", ""),
+    Dtype("f8e5m2fnuz", 8, 13, "float8_e5m2fnuz", "", indexed=False),
     Dtype("f8e8m0fnu", 8, 14, "float8_e8m0fnu", "Float8E8M0FNU"),
-    Dtype("f6e2m3fn", 6, 15, "", "Float6E2M3FN"),
-    Dtype("f6e3m2fn", 6, 16, "", "Float6E3M2FN"),
-    Dtype("f4e2m1fn", 4, 17, "float4_e2m1fn_x2", "Float4E2M1FN"),
+    Dtype("f6e2m3fn", 6, 15, "", "Float6E2M3FN", indexed=False),
+    Dtype("f6e3m2fn", 6, 16, "", "Float6E3M2FN", indexed=False),
+    Dtype("f4e2m1fn", 4, 17, "float4_e2m1fn_x2", "Float4E2M1FN", indexed=False),
 )
 """All that tensors and pointers may have. Every other table of dtypes is made from this one."""
 
@@ -71,6 +74,15 @@ DTYPES = {dtype.name: dtype.bits for dtype in DTYPE_TABLE}
 
 SCALAR_DTYPES = tuple(dtype.name for dtype in DTYPE_TABLE if dtype.scalar)
 """The types that can be passed by value."""
+
+FLOAT_DTYPES = tuple(dtype.name for dtype in DTYPE_TABLE if dtype.code not in {0, 1, 6})
+"""The types that are neither integers nor bool, by DLPack's type codes."""
+
+NOT_INDEXED = tuple(dtype.name for dtype in DTYPE_TABLE if not dtype.indexed)
+"""The types of which FlyDSL takes no single elements, or the wrong ones."""
+
+HALF_BYTES = tuple(dtype.name for dtype in DTYPE_TABLE if dtype.bits == 4)
+"""The types of which memory has two elements in a byte."""
 
 _OTHER_NAMES = {
     "double": "f64",

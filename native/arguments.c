@@ -36,10 +36,10 @@ static uintptr_t address_of(const struct fdr_dltensor *tensor) {
 static uint32_t lanes_of(const struct fdr_dltensor *tensor) { return tensor->lanes & ~FDR_READ_ONLY; }
 
 // Elements below 8 bits and the floats of 8 are also kept as bytes, in frameworks without such a dtype.
-static bool same_dtype(uint32_t want, const struct fdr_dltensor *tensor) {
-  uint32_t have = dtype_of(tensor);
+static bool same_dtype(const struct fdr_argument *argument, const struct fdr_dltensor *tensor) {
+  uint32_t want = argument->dtype, have = dtype_of(tensor);
   if (have == want) {
-    return lanes_of(tensor) == 1 || tensor->bits < 8;
+    return lanes_of(tensor) == 1 || (tensor->bits < 8 && argument->kind == FDR_POINTER);
   }
   bool byte = have == FDR_DTYPE(FDR_DL_UINT, 8) || have == FDR_DTYPE(FDR_DL_INT, 8);
   return lanes_of(tensor) == 1 && byte && ((want & 0xff) < 8 || want >> 8 > FDR_DL_BOOL);
@@ -152,7 +152,7 @@ static enum fdr_code refuse_no_data(const struct check *check) { // torch's Fake
   return wrong(check, FDR_VALUE, "it has no data");
 }
 
-static bool is_empty(const struct fdr_dltensor *tensor) {
+bool fdr_is_empty(const struct fdr_dltensor *tensor) {
   bool empty = false;
   for (int d = 0; d < tensor->rank; d++) {
     empty |= tensor->shape[d] == 0;
@@ -175,15 +175,15 @@ static bool reaches_within_32_bits(const struct fdr_dltensor *tensor) {
 static enum fdr_code check_tensor(const struct check *check) {
   const struct fdr_argument *argument = check->argument;
   const struct fdr_dltensor *tensor = check->tensor;
-  if (!same_dtype(argument->dtype, tensor)) {
+  if (!same_dtype(argument, tensor)) {
     return wrong(check, FDR_TYPE, "the dtype is %s%s, not %s", fdr_dtype_name(dtype_of(tensor)),
-                 lanes_of(tensor) == 1 || tensor->bits < 8 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
+                 lanes_of(tensor) == 1 ? "" : " in vectors", fdr_dtype_name(argument->dtype));
   }
   if (argument->written && (tensor->lanes & FDR_READ_ONLY)) {
     return wrong(check, FDR_VALUE, "it is read-only, and the launcher writes it");
   }
   if (argument->kind == FDR_POINTER) {
-    return tensor->data || is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
+    return tensor->data || fdr_is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
   }
   if (tensor->rank != argument->rank) {
     return wrong(check, FDR_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
@@ -246,7 +246,7 @@ enum fdr_code fdr_check_host_memory(const struct fdr_driver *driver, const struc
                                     const struct fdr_value *values, int device) {
   for (uint32_t i = 0; driver->reads_host && i < table->argument_count; i++) {
     const struct fdr_dltensor *tensor = values[i].tensor;
-    if (tensor && may_be_pageable(driver, type_of(tensor)) && !is_empty(tensor) &&
+    if (tensor && may_be_pageable(driver, type_of(tensor)) && !fdr_is_empty(tensor) &&
         !driver->reads_host(device, (const void *)address_of(tensor))) {
       return fdr_fail(FDR_TYPE,
                       "argument %s is in host memory, which device %d cannot read; move it to the device, or allocate "

@@ -195,6 +195,7 @@ struct fdr_name_value {
   int32_t argument; // the first argument that gave the name its value; -1: none yet
 };
 
+bool fdr_is_empty(const struct fdr_dltensor *tensor);
 // Fills in what fdr_check_and_pack() reads beside the description itself; the table is complete then.
 void fdr_finish_table(struct fdr_table *table);
 // Checks every tensor and pointer of `table` and packs all values into `block` (block_size bytes, aligned to 16).

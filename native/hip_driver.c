@@ -134,6 +134,22 @@ static const struct {
 #undef ENTRY
 };
 
+// A thread's last error stays until somebody asks for it: the next to ask, such as torch after a launch of its own, would
+// take for its own what is answered or reported here.
+// https://rocm.docs.amd.com/projects/HIP/en/latest/hip-7-changes.html
+static int handled(int error) {
+  if (error && hip.last_error) {
+    hip.last_error();
+  }
+  return error;
+}
+
+static int device_count(int *count) { return handled(hip.device_count(count)); }
+
+static int current_device(int *device) { return handled(hip.get_device(device)); }
+
+static int set_device(int device) { return handled(hip.set_device(device)); }
+
 static int target(int device, char *text, size_t size) {
   // The structure grows from release to release; the room is several times what any release has written.
   char *properties = calloc(1, PROPERTIES_SIZE);
@@ -147,21 +163,31 @@ static int target(int device, char *text, size_t size) {
     snprintf(text, size, "%.*s", (int)strnlen(name, TARGET_SIZE), name);
   }
   free(properties);
-  return error;
+  return handled(error);
 }
 
 static int load(void **module, const void *image) {
   *module = NULL;
-  int error = hip.load_data(module, image);
+  int error = handled(hip.load_data(module, image));
   if (error) {
     *module = NULL; // a failed load can leave a garbage handle
   }
   return error;
 }
 
+static int unload(void *module) { return handled(hip.unload(module)); }
+
+static int function(void **found, void *module, const char *name) {
+  return handled(hip.get_function(found, module, name));
+}
+
+static int global(void **address, size_t *size, void *module, const char *name) {
+  return handled(hip.get_global(address, size, module, name));
+}
+
 static int launch(void *function, const struct fdr_dims *dims, void *stream, void **args) {
-  return hip.launch(function, dims->grid[0], dims->grid[1], dims->grid[2], dims->block[0], dims->block[1],
-                    dims->block[2], dims->dynamic_lds, stream, args, NULL);
+  return handled(hip.launch(function, dims->grid[0], dims->grid[1], dims->grid[2], dims->block[0], dims->block[1],
+                            dims->block[2], dims->dynamic_lds, stream, args, NULL));
 }
 
 static int launch_cluster(void *function, const struct fdr_dims *dims, void *stream, void **args) {
@@ -174,19 +200,19 @@ static int launch_cluster(void *function, const struct fdr_dims *dims, void *str
   }
   config.attributes = &attribute;
   config.attribute_count = 1;
-  return hip.launch_ex(&config, function, args, NULL);
+  return handled(hip.launch_ex(&config, function, args, NULL));
 }
 
 static int raise_lds_limit(void *function, int bytes) {
-  return hip.set_attribute(function, FUNCTION_MAX_DYNAMIC_LDS, bytes);
+  return handled(hip.set_attribute(function, FUNCTION_MAX_DYNAMIC_LDS, bytes));
 }
 
 static int copy_to_device(void *address, const void *source, size_t size) {
-  return hip.copy_to_device(address, (void *)source, size);
+  return handled(hip.copy_to_device(address, (void *)source, size));
 }
 
 static int stream_capturing(void *stream, int *capturing) {
-  int error = hip.is_capturing(stream, capturing);
+  int error = handled(hip.is_capturing(stream, capturing));
   // HIP refuses the question for the null stream while any other stream captures, which is an answer too.
   if (error == CAPTURE_IMPLICIT) {
     *capturing = 1;
@@ -199,7 +225,7 @@ enum { LAST_SPECIAL_STREAM = 2 }; // the null stream, hipStreamLegacy, hipStream
 
 static int stream_device(void *stream, int *device) {
   *device = -1;
-  return (uintptr_t)stream <= LAST_SPECIAL_STREAM ? 0 : hip.stream_device(stream, device);
+  return (uintptr_t)stream <= LAST_SPECIAL_STREAM ? 0 : handled(hip.stream_device(stream, device));
 }
 
 // Whether a device reads all host memory, of which HIP is asked once.
@@ -207,10 +233,7 @@ static bool reads_pageable(int device) {
   static atomic_uchar known[FDR_MAX_DEVICES]; // 0: not asked yet; 1: no; 2: yes
   unsigned char answer = atomic_load_explicit(&known[device], memory_order_relaxed);
   if (!answer) {
-    int value = 0, error = hip.device_attribute(&value, DEVICE_PAGEABLE_MEMORY_ACCESS, device);
-    if (error) {
-      hip.last_error();
-    }
+    int value = 0, error = handled(hip.device_attribute(&value, DEVICE_PAGEABLE_MEMORY_ACCESS, device));
     answer = !error && value ? 2 : 1;
     atomic_store_explicit(&known[device], answer, memory_order_relaxed);
   }
@@ -222,9 +245,8 @@ static bool reads_host(int device, const void *address) {
   if (reads_pageable(device)) {
     return true;
   }
-  int error = hip.pointer_attributes(&attributes, address);
+  int error = handled(hip.pointer_attributes(&attributes, address));
   if (error) {
-    hip.last_error();              // or the next that asks for it, such as torch, takes it for its own
     return error != INVALID_VALUE; // HIP 5's answer to memory that it does not know
   }
   return !hip.properties_r0600 || attributes.type != MEMORY_UNREGISTERED; // HIP 5 has this number for pinned memory
@@ -251,8 +273,14 @@ static struct fdr_driver table = {
     // torch says CUDA for AMD's devices too, depending on its version.
     .device_types = 1U << FDR_DL_CUDA | 1U << FDR_DL_ROCM,
     .host_types = 1U << FDR_DL_CPU | 1U << FDR_DL_CUDA_HOST | 1U << FDR_DL_ROCM_HOST | 1U << FDR_DL_CUDA_MANAGED,
+    .device_count = device_count,
+    .current_device = current_device,
+    .set_device = set_device,
     .target = target,
     .load = load,
+    .unload = unload,
+    .function = function,
+    .global = global,
     .launch = launch,
     .copy_to_device = copy_to_device,
     .error_name = error_name,
@@ -278,24 +306,18 @@ enum fdr_code fdr_open_hip(const char *path, bool mapped_only, const struct fdr_
     dlclose(library);
     return fdr_fail(FDR_DRIVER, "%s has no symbol hipGetDeviceProperties", path);
   }
-  table.device_count = hip.device_count;
-  table.current_device = hip.get_device;
-  table.set_device = hip.set_device;
-  table.unload = hip.unload;
-  table.function = hip.get_function;
-  table.global = hip.get_global;
   table.launch_cluster = hip.launch_ex ? launch_cluster : NULL;
   table.raise_lds_limit = hip.set_attribute ? raise_lds_limit : NULL;
   table.stream_capturing = hip.is_capturing ? stream_capturing : NULL;
   table.stream_device = hip.stream_device ? stream_device : NULL;
-  table.reads_host = hip.device_attribute && hip.pointer_attributes && hip.last_error ? reads_host : NULL;
+  table.reads_host = hip.device_attribute && hip.pointer_attributes ? reads_host : NULL;
   // Without it, hipModuleLoadData can fail with error 303.
-  int error = hip.init(0);
+  int error = handled(hip.init(0));
   if (error) {
     return fdr_fail_driver(&table, FDR_DRIVER, error, "hipInit of %s", path);
   }
   int count = 0;
-  error = hip.device_count(&count);
+  error = device_count(&count);
   if (error || count < 1) {
     return fdr_fail_driver(&table, FDR_DRIVER, error ? error : NO_DEVICE, "hipGetDeviceCount of %s", path);
   }

@@ -2,6 +2,7 @@
 // Reads tensors, pointers, streams and scalars from Python objects, each by the cheapest route that its type has.
 
 #include "dtypes.h"
+#include "glibc_symbols.h"
 #include "python_binding.h"
 
 #include <math.h>
@@ -70,6 +71,15 @@ static PyObject *item_of(PyObject *sequence, Py_ssize_t index, const char *other
     PyErr_SetString(PyExc_TypeError, otherwise);
   }
   return item;
+}
+
+// NULL where nobody has imported it: a tensor that is here has brought its module. Never an exception.
+static PyObject *loaded_module(const char *text) {
+  PyObject *name = PyUnicode_FromString(text);
+  PyObject *module = name ? PyImport_GetModule(name) : NULL;
+  Py_XDECREF(name);
+  PyErr_Clear();
+  return module;
 }
 
 // ---- routes, remembered for each type -------------------------------------------------------------------------------
@@ -149,21 +159,16 @@ static const struct {
 
 enum { NUMPY_VERSION = 0, NUMPY_ARRAY_TYPE = 2 }; // positions in numpy's table of C functions
 
-// 1: `type` is numpy's own array, of a known binary interface.
-static int is_numpy(PyTypeObject *type) {
+// Whether `type` is numpy's own array, of a known binary interface.
+static bool is_numpy(PyTypeObject *type) {
   static const char *const homes[] = {"numpy._core._multiarray_umath", "numpy.core._multiarray_umath"};
   PyObject *home = NULL;
   for (int i = 0; !home && i < 2; i++) {
-    PyObject *name = PyUnicode_FromString(homes[i]);
-    if (!name) {
-      return -1;
-    }
-    home = PyImport_GetModule(name); // never an import: an array that is here has brought its module
-    Py_DECREF(name);
+    home = loaded_module(homes[i]);
   }
   PyObject *capsule = home ? PyObject_GetAttrString(home, "_ARRAY_API") : NULL;
   Py_XDECREF(home);
-  int known = 0;
+  bool known = false;
   if (capsule && PyCapsule_IsValid(capsule, NULL)) {
     void **table = PyCapsule_GetPointer(capsule, NULL);
     unsigned version = ((unsigned (*)(void))table[NUMPY_VERSION])();
@@ -196,18 +201,68 @@ static bool comes_from(PyTypeObject *type, const char *module) {
 
 // numpy's scalars have a buffer and an array interface, of memory that is only as old as the value.
 static int is_numpy_scalar(PyTypeObject *type) {
-  PyObject *name = PyUnicode_FromString("numpy");
-  PyObject *numpy = name ? PyImport_GetModule(name) : NULL;
+  PyObject *numpy = loaded_module("numpy");
   PyObject *generic = numpy ? PyObject_GetAttrString(numpy, "generic") : NULL;
   int found = generic && PyType_Check(generic) && PyType_IsSubtype(type, (PyTypeObject *)generic);
   Py_XDECREF(generic);
   Py_XDECREF(numpy);
-  Py_XDECREF(name);
   PyErr_Clear();
   return found;
 }
 
+static bool never_negated(const void *tensor) {
+  (void)tensor;
+  return false;
+}
+
+static bool perhaps_negated(const void *tensor) {
+  (void)tensor;
+  return true;
+}
+
+// Of a tensor with the negative bit, the memory has the negated values, and DLPack does not say so. torch's own
+// function is called where its library has it: the method of Python takes as long as a launch, and lets other threads
+// run.
+// torch's C++ tensor is one pointer, which is in the Python object, and `_cdata` tells.
+static void find_negative_test(PyObject *tensor_type, struct route_entry *entry) {
+  static struct route_entry known;
+  if (!known.may_be_negated) {
+    known.may_be_negated = perhaps_negated;
+    void *library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "_ZN2at6native6is_negERKNS_6TensorE") : NULL;
+    PyObject *tensor = symbol ? PyObject_CallObject(tensor_type, NULL) : NULL;
+    PyObject *number = tensor ? PyObject_GetAttrString(tensor, "_cdata") : NULL;
+    const void *wanted = number ? PyLong_AsVoidPtr(number) : NULL;
+    for (size_t at = sizeof(PyObject); wanted && at <= sizeof(PyObject) + sizeof wanted; at += sizeof wanted) {
+      if (!memcmp((const char *)tensor + at, &wanted, sizeof wanted)) {
+        known.tensor_at = (uint16_t)at;
+        memcpy(&known.may_be_negated, &symbol, sizeof symbol);
+      }
+    }
+    Py_XDECREF(number);
+    Py_XDECREF(tensor);
+    if (library) {
+      dlclose(library);
+    }
+  }
+  entry->tensor_at = known.tensor_at;
+  entry->may_be_negated = known.may_be_negated;
+}
+
+static void mark_torch(PyTypeObject *type, struct route_entry *entry) {
+  PyObject *torch = loaded_module("torch");
+  PyObject *tensor = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
+  if (tensor && PyType_Check(tensor) && PyType_IsSubtype(type, (PyTypeObject *)tensor)) {
+    entry->torch = true;
+    find_negative_test(tensor, entry);
+  }
+  Py_XDECREF(tensor);
+  Py_XDECREF(torch);
+  PyErr_Clear();
+}
+
 static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry *entry) {
+  mark_torch(type, entry);
   if (comes_from(type, "torch._subclasses.fake_tensor")) { // it has all protocols, and a null pointer
     entry->route = ROUTE_FAKE;
     return 0;
@@ -218,10 +273,9 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
   if (entry->route != ROUTE_NONE) {
     return 0;
   }
-  int numpy = is_numpy(type);
-  if (numpy) {
+  if (is_numpy(type)) {
     entry->route = ROUTE_NUMPY;
-    return numpy < 0 ? -1 : 0;
+    return 0;
   }
   int found = has_attribute(type, names.array_interface); // numpy and its kin: their buffer is cheaper than a capsule
   if (found < 0) {
@@ -260,7 +314,7 @@ static int route_of(PyObject *object, struct route_entry *entry) {
     *entry = *slot;
     return 0;
   }
-  *entry = (struct route_entry){.type = type};
+  *entry = (struct route_entry){.type = type, .may_be_negated = never_negated};
   if (choose_route(object, type, entry) < 0) {
     return -1;
   }
@@ -282,6 +336,31 @@ static void mark_read_only(struct fdr_dltensor *tensor, bool read_only) {
   tensor->lanes = (uint16_t)(tensor->lanes | (read_only ? FDR_READ_ONLY : 0));
 }
 
+static int64_t twice(int64_t value) {
+  int64_t result;
+  return __builtin_mul_overflow(value, 2, &result) ? INT64_MAX : result;
+}
+
+// Counts elements where torch counts pairs, of 4 bits in a byte: kernels are declared and compiled in elements, and JAX
+// counts them. Pairs that do not lie side by side stay pairs, which no tensor of a kernel has.
+static void count_elements(struct tensor_view *view) {
+  struct fdr_dltensor *tensor = &view->tensor;
+  int inner = tensor->rank - 1;
+  while (inner >= 0 && tensor->strides[inner] != 1) {
+    inner--;
+  }
+  if (inner < 0) {
+    return;
+  }
+  for (int d = 0; d < tensor->rank; d++) {
+    view->dims[FDR_MAX_RANK + d] = d == inner ? 1 : twice(tensor->strides[d]);
+    view->dims[d] = d == inner ? twice(tensor->shape[d]) : tensor->shape[d];
+  }
+  tensor->shape = view->dims;
+  tensor->strides = view->dims + FDR_MAX_RANK;
+  tensor->lanes = (uint16_t)(tensor->lanes - 1);
+}
+
 // Gives a tensor without strides (DLPack before 1.2) those of a contiguous one.
 static int complete_strides(struct tensor_view *view) {
   struct fdr_dltensor *tensor = &view->tensor;
@@ -301,6 +380,9 @@ static int complete_strides(struct tensor_view *view) {
         stride = INT64_MAX;
       }
     }
+  }
+  if (tensor->bits == 4 && (tensor->lanes & ~FDR_READ_ONLY) == 2) {
+    count_elements(view);
   }
   return 0;
 }
@@ -726,21 +808,16 @@ static int read_instance(PyObject *object, struct tensor_view *view) {
   return 1;
 }
 
-int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
-  view->keep = NULL;
-  struct route_entry entry;
-  if (route_of(object, &entry) < 0) {
-    return -1;
-  }
-  switch (entry.route) {
+static int read_by_route(const struct route_entry *entry, PyObject *object, struct tensor_view *view) {
+  switch (entry->route) {
   case ROUTE_EXCHANGE:
-    return entry.to_dltensor(object, &view->tensor) ? -1 : complete_strides(view);
+    return entry->to_dltensor(object, &view->tensor) ? -1 : complete_strides(view);
   case ROUTE_NUMPY:
     return read_numpy(object, view);
   case ROUTE_BUFFER:
     return read_buffer(object, view);
   case ROUTE_DLPACK:
-    return read_dlpack(object, view, entry.waits);
+    return read_dlpack(object, view, entry->waits);
   case ROUTE_CUDA_ARRAY:
     return read_cuda_array(object, view);
   case ROUTE_FAKE:
@@ -752,6 +829,136 @@ int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
   return read_instance(object, view);
 }
 
+// ---- tensors of torch that a kernel cannot read ---------------------------------------------------------------------
+
+// Whether an attribute of the object is true, or what it returns where it can be called with `argument`.
+static bool says(PyObject *object, const char *attribute, PyObject *argument) {
+  PyObject *found = object ? PyObject_GetAttrString(object, attribute) : NULL;
+  PyObject *answer = found;
+  if (found && PyCallable_Check(found)) {
+    answer = PyObject_CallFunctionObjArgs(found, argument, NULL);
+    Py_DECREF(found);
+  }
+  bool truth = answer == Py_True;
+  Py_XDECREF(answer);
+  PyErr_Clear();
+  return truth;
+}
+
+// NULL without an exception: it is nothing that is known here.
+static const char *kind_of_tensor(PyObject *object) {
+  static const struct {
+    const char *module, *question, *kind;
+  } kinds[] = {
+      {NULL, "is_meta", "it is a meta tensor of torch, which has no data"},
+      {NULL, "is_nested",
+       "it is a nested tensor of torch; torch.nested.to_padded_tensor() makes one that a kernel can read"},
+      {NULL, "is_quantized",
+       "it is a quantized tensor of torch; its int_repr() or dequantize() makes one that a kernel can read"},
+      {NULL, "_is_zerotensor",
+       "it is a zero tensor of torch, which has no data; its clone() makes one that a kernel can read"},
+      {"torch._C._functorch", "is_functorch_wrapped_tensor",
+       "it is a tensor in a transform of torch.func (vmap, grad, ...), which has no data; launch outside of the "
+       "transform"},
+      {"torch", "_is_functional_tensor",
+       "it is a functional tensor of torch, which has no data; launch outside of the transform"},
+  };
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    PyObject *module = kinds[i].module ? loaded_module(kinds[i].module) : NULL;
+    bool is = kinds[i].module ? says(module, kinds[i].question, object) : says(object, kinds[i].question, NULL);
+    Py_XDECREF(module);
+    if (is) {
+      return kinds[i].kind;
+    }
+  }
+  return NULL;
+}
+
+// A subclass that sees each operation of torch, and holds its data in tensors of its own: DTensor, for one.
+static bool is_wrapper(PyObject *object) {
+  PyObject *torch = loaded_module("torch");
+  PyObject *tensor = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
+  PyObject *usual = tensor ? PyObject_GetAttrString(tensor, "__torch_dispatch__") : NULL;
+  PyObject *own = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__torch_dispatch__");
+  bool differs = usual && own && own != usual;
+  Py_XDECREF(own);
+  Py_XDECREF(usual);
+  Py_XDECREF(tensor);
+  Py_XDECREF(torch);
+  PyErr_Clear();
+  return differs;
+}
+
+// Whether there is more to say of a tensor that cannot be read: then that is set as an exception.
+static bool name_tensor(PyObject *object) {
+  const char *kind = kind_of_tensor(object);
+  PyObject *layout = PyObject_GetAttrString(object, "layout");
+  PyObject *text = layout ? PyObject_Str(layout) : NULL;
+  PyErr_Clear();
+  if (kind) {
+    PyErr_SetString(PyExc_TypeError, kind);
+  } else if (text && PyUnicode_CompareWithASCIIString(text, "torch.strided")) {
+    PyErr_Format(PyExc_TypeError, "it is a tensor of layout %U; its to_dense() makes one that a kernel can read", text);
+  } else if (is_wrapper(object)) {
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+    PyErr_Format(PyExc_TypeError, "it is a %S, which has no data of its own; pass the tensor that it holds", name);
+    Py_XDECREF(name);
+  }
+  Py_XDECREF(text);
+  Py_XDECREF(layout);
+  return PyErr_Occurred();
+}
+
+// Replaces what torch says of a tensor that it does not export, with where in its source it says so.
+static void say_why_not(PyObject *object) {
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);
+  if (!name_tensor(object)) {
+    PyErr_NormalizeException(&kind, &value, &trace);
+    PyObject *text = PyObject_Str(value);
+    PyObject *lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
+    PyObject *first = lines ? PyList_GetItem(lines, 0) : NULL;
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "torch does not export it: %S", first ? first : Py_None);
+    Py_XDECREF(lines);
+    Py_XDECREF(text);
+  }
+  Py_XDECREF(kind);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+}
+
+static int check_torch(const struct route_entry *entry, PyObject *object, const struct tensor_view *view) {
+  if (!view->tensor.data && !fdr_is_empty(&view->tensor) && name_tensor(object)) {
+    return -1;
+  }
+  if (entry->may_be_negated((const char *)object + entry->tensor_at) && says(object, "is_neg", NULL)) {
+    PyErr_SetString(PyExc_TypeError,
+                    "its negative bit is set, so its memory has its values negated; its resolve_neg() makes a tensor "
+                    "that a kernel can read");
+    return -1;
+  }
+  return 0;
+}
+
+int read_tensor_anyhow(PyObject *object, struct tensor_view *view) {
+  view->keep = NULL;
+  struct route_entry entry;
+  if (route_of(object, &entry) < 0) {
+    return -1;
+  }
+  int result = read_by_route(&entry, object, view);
+  if (!entry.torch || result == 1) {
+    return result;
+  }
+  if (!result) {
+    return check_torch(&entry, object, view);
+  }
+  if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_RuntimeError)) {
+    say_why_not(object);
+  }
+  return -1;
+}
 static int address_from_integer(PyObject *object, uint64_t *address) {
   if (Py_IS_TYPE(object, &PyLong_Type)) {
     *address = PyLong_AsUnsignedLongLong(object);

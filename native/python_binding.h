@@ -42,7 +42,10 @@ struct route_entry {
   PyTypeObject *type; // a strong reference, so that the address cannot come to mean another type
   enum route route;
   bool waits; // DLPack without a stream: the producer waits until its data is there
+  bool torch;
+  uint16_t tensor_at; // where in the object torch's own C++ tensor is
   int (*to_dltensor)(void *, struct fdr_dltensor *);
+  bool (*may_be_negated)(const void *tensor); // never NULL; what says yes is asked in Python
 };
 
 enum { ROUTE_SLOTS = 64 };
@@ -58,11 +61,14 @@ static inline int read_tensor(PyObject *object, struct tensor_view *view) {
   const struct route_entry *slot = route_slot(Py_TYPE(object));
   if (slot->type == Py_TYPE(object) && slot->route == ROUTE_EXCHANGE) { // torch: what most calls have
     view->keep = NULL;
-    if (slot->to_dltensor(object, &view->tensor)) {
-      return -1;
-    }
-    if ((uint32_t)view->tensor.rank <= FDR_MAX_RANK && view->tensor.strides && view->tensor.shape) {
-      return 0;
+    if (LIKELY(!slot->to_dltensor(object, &view->tensor))) {
+      if (LIKELY((uint32_t)view->tensor.rank <= FDR_MAX_RANK && view->tensor.strides && view->tensor.shape &&
+                 view->tensor.data && view->tensor.lanes == 1 &&
+                 !slot->may_be_negated((const char *)object + slot->tensor_at))) {
+        return 0;
+      }
+    } else {
+      PyErr_Clear(); // it is read again, to say why
     }
   }
   return read_tensor_anyhow(object, view);
@@ -205,6 +211,11 @@ void release_views(const struct call *call);
 enum outcome launch_packed(LauncherObject *self, const struct specialization *specialization,
                            const struct fdr_driver *driver, const struct fdr_loaded *loaded, int device, void **slots,
                            bool release_gil);
+// Whether two equal values are also numbers of one kind: 1, 1.0 and True are equal in Python, and so are 0.0 and -0.0, but
+// they make different kernels. An int is taken for a float that was built. Values that are no numbers, and members of
+// enums, are not told apart here.
+bool same_number(PyObject *given, PyObject *value);
+
 const struct fdr_driver *open_driver_for(LauncherObject *self);
 const struct fdr_loaded *load_for(LauncherObject *self, int device, uint64_t stream);
 static inline const struct fdr_loaded *loaded_on(const ModuleObject *module, int device) {

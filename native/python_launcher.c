@@ -282,39 +282,11 @@ static void add_note(const struct call *call, const struct fdr_argument *argumen
   PyErr_Restore(kind, value, trace);
 }
 
-// Names the tensors of torch that it does not export, in place of what it says of them itself.
-static void name_tensor(PyObject *object) {
-  PyObject *kind, *value, *trace;
-  PyErr_Fetch(&kind, &value, &trace);
-  PyObject *meta = PyObject_GetAttrString(object, "is_meta");
-  PyObject *layout = meta ? PyObject_GetAttrString(object, "layout") : NULL;
-  PyObject *text = layout ? PyObject_Str(layout) : NULL;
-  PyErr_Clear();
-  if (meta == Py_True) {
-    PyErr_SetString(PyExc_TypeError, "it is a meta tensor of torch, which has no data");
-  } else if (meta == Py_False && text && PyUnicode_CompareWithASCIIString(text, "torch.strided")) {
-    PyErr_Format(PyExc_TypeError, "it is a tensor of layout %U; its to_dense() makes one that a kernel can read", text);
-  }
-  Py_XDECREF(text);
-  Py_XDECREF(layout);
-  Py_XDECREF(meta);
-  if (!PyErr_Occurred()) {
-    PyErr_Restore(kind, value, trace);
-    return;
-  }
-  Py_XDECREF(kind);
-  Py_XDECREF(value);
-  Py_XDECREF(trace);
-}
-
 // Says of which argument an exception speaks that came from reading it.
 static enum outcome refuse_unreadable(const struct call *call, const struct fdr_argument *argument, PyObject *object,
                                       int result) {
   if (result == 1) {
     return refuse_kind(argument, object);
-  }
-  if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_RuntimeError)) {
-    name_tensor(object);
   }
   PyObject *ours = PyErr_ExceptionMatches(PyExc_BufferError)     ? PyExc_BufferError
                    : PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_OverflowError
@@ -440,18 +412,54 @@ static enum number number_of(PyObject *object) {
   return PyFloat_Check(object) ? REAL : NO_NUMBER;
 }
 
-// Whether two equal values are also of one type: 1, 1.0 and True are equal in Python, and so are 0.0 and -0.0.
+// What a scalar of numpy's or torch's holds; anything else has no such method, or one that takes arguments.
+static PyObject *item_of(PyObject *object) {
+  PyObject *item = PyObject_CallMethod(object, "item", NULL);
+  if (!item) {
+    PyErr_Clear();
+  }
+  return item;
+}
+
+static bool same_sign(PyObject *given, PyObject *value) {
+  double number = PyFloat_AsDouble(given), built = PyFloat_AsDouble(value);
+  return isnan(built) || !signbit(number) == !signbit(built);
+}
+
+bool same_number(PyObject *given, PyObject *value) {
+  if (given == value) {
+    return true;
+  }
+  if (PyTuple_Check(given) && PyTuple_Check(value)) {
+    Py_ssize_t size = PyTuple_Size(given);
+    bool same = size == PyTuple_Size(value);
+    for (Py_ssize_t i = 0; same && i < size; i++) {
+      same = same_number(PyTuple_GetItem(given, i), PyTuple_GetItem(value, i));
+    }
+    return same;
+  }
+  enum number number = number_of(value);
+  if (number == NO_NUMBER) {
+    return true;
+  }
+  PyObject *item = number_of(given) == NO_NUMBER ? item_of(given) : Py_NewRef(given);
+  enum number found = item ? number_of(item) : NO_NUMBER;
+  bool same = found == number || found == NO_NUMBER; // a member of an enum, say
+  if (number == REAL && (found == REAL || found == INTEGER)) {
+    same = same_sign(item, value); // an int is taken for a float, as by type checkers
+  }
+  Py_XDECREF(item);
+  return same;
+}
+
+// Whether two equal values are also of one type, where both may be meant.
 static bool same_type(PyObject *given, PyObject *value) {
   if (given == value) {
     return true;
   }
-  enum number number = number_of(given);
   // What is equal to text may be more than that: a type by its name, a member of an enum.
-  if (number != number_of(value) || PyUnicode_CheckExact(given) != PyUnicode_CheckExact(value)) {
+  if (number_of(given) != number_of(value) || PyUnicode_CheckExact(given) != PyUnicode_CheckExact(value)) {
     return false;
-  }
-  if (number == REAL) {
-    return !signbit(PyFloat_AsDouble(given)) == !signbit(PyFloat_AsDouble(value));
   }
   if (PyTuple_Check(given) && PyTuple_Check(value)) {
     Py_ssize_t size = PyTuple_Size(given);
@@ -485,7 +493,7 @@ static int has_exactly(const struct launcher_table *table, int parameter, PyObje
     for (int k = 0; !found && k < specialization->constant_count; k++) {
       const struct constant *constant = &specialization->constants[k];
       if (constant->parameter == parameter && same_type(given, constant->value)) {
-        found = equals(given, constant->value);
+        found = same_number(given, constant->value) ? equals(given, constant->value) : 0;
       }
     }
   }
@@ -499,6 +507,7 @@ static enum outcome check_constants(const struct call *call, const struct specia
     const struct constant *constant = &specialization->constants[i];
     PyObject *given = call->bound[constant->parameter];
     int equal = equals(given, constant->value);
+    equal = equal > 0 ? same_number(given, constant->value) : equal;
     if (equal > 0 && call->table->specialization_count > 1 && !same_type(given, constant->value)) {
       int exactly = has_exactly(call->table, constant->parameter, given);
       equal = exactly < 0 ? -1 : !exactly;

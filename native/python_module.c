@@ -262,6 +262,15 @@ static PyObject *library_symbol(PyObject *self, PyObject *args) {
   return PyLong_FromVoidPtr(symbol);
 }
 
+static PyObject *is_same_number(PyObject *self, PyObject *args) {
+  (void)self;
+  PyObject *given, *value;
+  if (!PyArg_ParseTuple(args, "OO", &given, &value)) {
+    return NULL;
+  }
+  return PyBool_FromLong(same_number(given, value));
+}
+
 static PyObject *generation(PyObject *self, PyObject *args) {
   (void)self;
   (void)args;
@@ -289,6 +298,8 @@ static PyMethodDef methods[] = {
     {"open_library", open_library, METH_VARARGS, "open_library(path)\n\nOpen a launcher library; return its handle."},
     {"library_symbol", library_symbol, METH_VARARGS,
      "library_symbol(library, name)\n\nReturn the address of an entry of a launcher library."},
+    {"same_number", is_same_number, METH_VARARGS,
+     "same_number(given, built)\n\nSay whether equal numbers are of one kind: bool, int or float."},
     {"generation", generation, METH_NOARGS, "generation()\n\nCount the forks since the first process."},
     {NULL, NULL, 0, NULL},
 };

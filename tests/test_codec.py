@@ -134,7 +134,7 @@ def test_sorted() -> None:
 
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner).map(tuple) | st.dictionaries(st.text().filter(lambda name: not name.startswith("$")), inner),
     max_leaves=20,
 )
 
@@ -174,6 +174,18 @@ def test_nan() -> None:
         ({"shape": None}, "f: shape: is null, not an object"),
         ({"size": "3"}, 'f: size: is "3", not a size'),
         ({"checked": 0}, "f: checked: is 0, not above 0"),
+        *(
+            (
+                {"plain": {"x": [value]}},
+                f"f: plain.x[0]: is {json.dumps(value)}, not a plain value: what stands for a member or a number has",
+            )
+            for value in ({"$float": "inf", "x": 1}, {"$enum": "m:A.B", "x": 1}, {"$enum": "m:A.B", "$member": "m:A.B"}, {"$x": 1})
+        ),
+        *(
+            ({"plain": {"$enum": text}}, f'f: plain: is {{"$enum": "{text}"}}, not a module:class.name')
+            for text in ("m:A", "m.A.B", ":A.B", "m:.B", "m:A.", "m..n:A.B", "m:A.b-c", "m:A.b|", "1:A.B", "m: A.B", "m:A:B.C", "")
+        ),
+        ({"plain": {"$enum": 5}}, 'f: plain: is {"$enum": 5}, not a module:class.name'),
         ({"unknown": 0}, "f: unknown: is not a known key\n    -> Allowed: always, anything, checked, count, default, flag, items, "),
     ],
 )
@@ -182,6 +194,13 @@ def test_faults(changes: dict[str, Any], fault: str) -> None:
         decode(Everything, {**encode(everything()), **changes}, where="f")
     (found,) = caught.value.faults
     assert str(found).startswith(fault)
+
+
+@pytest.mark.parametrize("text", ["m:A.B", "m.n:A.B.C", "m:A.B|C", "m:A.B|8", "m:A.0"])
+def test_members(text: str) -> None:
+    found = decode(Everything, {**encode(everything()), "plain": {"$enum": text}}, where="f").plain
+    assert (found.enum, found.name) == tuple(text.rsplit(".", 1))
+    assert encode(found) == {"$enum": text}
 
 
 def test_all_faults_come_together() -> None:

@@ -22,27 +22,30 @@ ROOMS: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
     "dtypes": set(),
+    "regular_files": set(),
     "codec": {"errors"},
     "targets": {"errors"},
-    "config": {"errors", "codec", "targets"},
+    "config": {"errors", "codec", "targets", "regular_files"},
     "declare": {"errors", "codec", "dtypes", "config"},
     "jobs": {"errors", "codec", "config", "declare"},
     "llvm_ir": set(),
     # Copied into wheels, and into editable wheels: these know nothing of flydsl_build.
     "runtime": set(),
     "editable": set(),
-    "cache": {"__init__", "errors", "codec", "config", "jobs", "editable"},
-    "toolchain": {"errors", "jobs", "cache"},
+    "cache": {"__init__", "errors", "codec", "config", "jobs", "editable", "regular_files"},
+    "toolchain": {"errors", "jobs", "cache", "regular_files"},
     "engine": {"__init__", "errors", "codec", "targets", "jobs", "cache", "toolchain"},
-    "frontends": {"errors", "codec", "dtypes", "targets", "config", "declare", "jobs", "llvm_ir", "editable", "cache"},
-    "bundle": {"errors", "codec", "targets", "declare", "jobs"},
-    "consumers": {"__init__", "errors", "codec", "config", "declare", "jobs", "bundle"},
+    "frontends": {"errors", "codec", "dtypes", "targets", "config", "declare", "jobs", "llvm_ir", "editable", "cache", "regular_files"},
+    "bundle": {"errors", "codec", "targets", "declare", "jobs", "regular_files"},
+    "consumers": {"__init__", "errors", "codec", "dtypes", "config", "declare", "jobs", "bundle"},
     "package": {
-        "__init__", "errors", "codec", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers"
+        "__init__", "errors", "codec", "targets", "config", "declare", "jobs", "cache", "toolchain", "engine", "bundle", "consumers",
+        "regular_files",
     },
     "backend": {"__init__", "errors", "config", "declare", "jobs", "cache", "toolchain", "engine", "consumers", "package", "editable"},
     "command_line": {
-        "__init__", "errors", "targets", "config", "declare", "jobs", "cache", "toolchain", "bundle", "consumers", "package", "backend"
+        "__init__", "errors", "targets", "config", "declare", "jobs", "cache", "toolchain", "bundle", "consumers", "package", "backend",
+        "regular_files",
     },
     "__main__": {"command_line"},
 }  # fmt: skip

@@ -170,11 +170,13 @@ def add_kernels(wheel: Path, settings: Settings, form: WheelForm) -> Path:
             sources=(tree,),
             installer=(settings.base, f"what {settings.base} is told to install"),
         )
-        build_kernels(settings, project)
+        built = build_kernels(settings, project)
         try:
-            return _pack(tree, wheel)
+            packed = _pack(tree, wheel)
         except OSError as error:
             raise unwritable(error, wheel.parent) from None
+        built.report()
+        return packed
 
 
 @contextlib.contextmanager

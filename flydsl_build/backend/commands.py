@@ -63,7 +63,8 @@ class BuildFlydsl(Command):
             build_lib=Path(self.build_lib),
             sources=(Path(self.build_lib),),
         )
-        self._outputs = list(build_kernels(running.settings, project).files)
+        running.built = build_kernels(running.settings, project)
+        self._outputs = list(running.built.files)
 
     def get_outputs(self) -> list[str]:
         """Return the files written into the build folder."""

@@ -130,6 +130,7 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
             top_levels=frozenset(facts["top_levels"]),
         )
         built = build_kernels(settings, project, only=only)
+        built.report()
         declared = served_modules(built.declared, settings)
         modules = {name: one for name, one in state["modules"].items() if name in declared}
         runtimes = state["runtimes"]

@@ -200,9 +200,20 @@ def installed_needs_of(settings: Settings) -> list[str]:
     return [*base, *kernel_requirements(settings.frontends), *_needs_of_settings(settings)]
 
 
-def _require_machine(settings: Settings) -> None:
-    if settings.frontends:
-        require_machine(settings, installed_needs_of(settings))
+def _require_machine(settings: Settings, *, compiles: bool = True) -> None:
+    """Refuse to build where that cannot work, with everything that is missing: for the base back end, and for the kernels."""
+    errors: list[BuildError] = []
+    checks: list[Callable[[], Any]] = [lambda: _base(settings)]
+    if compiles and settings.frontends:
+        # What kernels need names setuptools too, in one fault.
+        checks = [*([] if settings.has_setuptools_base else checks), lambda: require_machine(settings, installed_needs_of(settings))]
+    for check in checks:
+        try:
+            check()
+        except BuildError as error:
+            errors.append(error)
+    if errors:
+        raise type(errors[0])(*(fault for error in errors for fault in error.faults))
 
 
 def get_requires_for_build_wheel(config_settings: Any) -> list[str]:
@@ -229,7 +240,12 @@ def get_requires_for_build_editable(config_settings: Any) -> list[str]:
 def _metadata(hook: str, metadata_directory: str, config_settings: Any) -> str:
     with _faults_in_words():
         settings = _settings(config_settings, need_archs=False)
-        base = _base(settings)
+        try:
+            base = _base(settings)
+        except BuildError:
+            # Metadata needs the base alone. But who has to install something gets to know now what the next hook would miss.
+            _require_machine(settings, compiles=settings.editable == "aot" or "editable" not in hook)
+            raise
         prepare = getattr(base, hook, None)
         if prepare is not None:
             name: str = prepare(metadata_directory, base_settings(config_settings))
@@ -326,7 +342,8 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
     written: list[Path] = []
     try:
         with tempfile.TemporaryDirectory(prefix=".flydsl-build-", dir=wheel_directory) as temporary:
-            with session.active(session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)):
+            running = session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)
+            with session.active(running):
                 wheel = _base_wheel(settings, "build_wheel", temporary, config_settings)
             if not settings.has_setuptools_base and settings.frontends:
                 from flydsl_build.backend.base_backend import add_kernels
@@ -342,6 +359,8 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
         for path in written:
             path.unlink(missing_ok=True)
         raise
+    if running.built is not None:
+        running.built.report()
     return [path.name for path in written]
 
 
@@ -364,8 +383,7 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         settings = _editable_settings(config_settings)
         wheel_file.timestamp(os.environ)
         _require_folder(wheel_directory)
-        if settings.editable == "aot":
-            _require_machine(settings)
+        _require_machine(settings, compiles=settings.editable == "aot")
         running = session.Session(settings=settings, project=Path.cwd(), editable=True)
         with session.active(running):
             prepared = _prepared(settings, metadata_directory)

@@ -22,6 +22,7 @@ from flydsl_build.errors import CompileError, ConfigError, Fault, FaultCollector
 from flydsl_build.jobs.job import Toolkit, WorkerSettings
 from flydsl_build.package.planning import plan_jobs
 from flydsl_build.package.source_files import every_license_file
+from flydsl_build.package.unused_externs import unused_externs
 from flydsl_build.toolchain.discovery import safe_temporary_folder
 
 if TYPE_CHECKING:
@@ -86,7 +87,12 @@ def _run(settings: Settings, roots: tuple[str, ...]) -> tuple[Sequence[Fault], l
             return error.faults, []
         finally:
             executor.shutdown()
-    return (), list(dict.fromkeys(warning for result in results for warning in result.warnings))
+    # One that is made in the body of a kernel is seen by the build alone.
+    unused = [
+        f"{fault.where}: {fault.what}, as far as can be told without tracing; the build refuses such a table\n    -> {fault.fix}"
+        for fault in unused_externs(settings.externs, [symbol for result in results for symbol in result.symbols])
+    ]
+    return (), [*dict.fromkeys(warning for result in results for warning in result.warnings), *unused]
 
 
 def _told_apart(faults: Sequence[Fault], targets: Sequence[str]) -> tuple[list[Fault], list[str]]:

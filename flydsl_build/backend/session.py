@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flydsl_build.config.settings import Settings
+    from flydsl_build.package.pipeline import BuiltKernels
     from flydsl_build.package.wheel_forms import WheelForm
 
 __all__ = ["Layout", "Session", "active", "current"]
@@ -43,6 +44,8 @@ class Session:
         Where the project's packages are; known once the `build_flydsl` command has run.
     form
         What will be made of the wheel; None where none is built.
+    built
+        The kernels, once the `build_flydsl` command has compiled them.
     """
 
     settings: Settings
@@ -50,6 +53,7 @@ class Session:
     editable: bool
     layout: Layout | None = None
     form: WheelForm | None = None
+    built: BuiltKernels | None = None
 
 
 _current: Session | None = None

@@ -17,6 +17,7 @@ from flydsl_build.declare.argument_types import ArgumentType, StructType, Tensor
 from flydsl_build.errors import BuildError, Fault
 from flydsl_build.jobs.job import Tool
 from flydsl_build.jobs.launcher import EnumClass, Parameter, Slot
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -549,7 +550,7 @@ class Outline:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest file; raise `ManifestError` if it cannot be read or is none."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise ManifestError(Fault(where=path.name, what=f"cannot be read: {error.strerror or error}")) from None
     return Manifest.from_text(data, where=path.name)

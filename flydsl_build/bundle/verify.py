@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.bundle.manifest import ManifestError, manifest_kernels, read_manifest
 from flydsl_build.errors import Fault, FaultCollector
+from flydsl_build.regular_files import read_regular
 from flydsl_build.targets.checks import REBUILD, check_code_object, check_launcher_library, readable_code_object
 from flydsl_build.targets.offload_bundle import OffloadBundleError, read_bundle
 from flydsl_build.targets.processors import parse_target
@@ -68,8 +69,11 @@ def verify_bundles(folder: Path) -> list[Fault]:
     faults = FaultCollector()
     for path in sorted(folder.rglob("*.hipfb")):
         where = path.relative_to(folder).as_posix()
+        data = _read(path, where, faults)
+        if data is None:
+            continue
         try:
-            bundle = read_bundle(path.read_bytes(), where=where)
+            bundle = read_bundle(data, where=where)
         except OffloadBundleError as error:
             faults.extend(error.faults)
             continue
@@ -156,7 +160,7 @@ def _verify_object(
 
 def _read(path: Path, where: str, faults: FaultCollector) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         faults.add(where, "is named in the manifest and does not exist", REBUILD)
     except OSError as error:

@@ -15,17 +15,18 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flydsl_build import __version__
 from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.cache.folder import CacheFolder, Lock, default_folder
+from flydsl_build.cache.records import CompileTime, KeptFiles, KeptResult, PackedResult
 from flydsl_build.cache.remote import RemoteCache, require_fsspec
-from flydsl_build.codec import encode
+from flydsl_build.codec import DecodeError, encode
 from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.jobs.environment import worker_environment
 from flydsl_build.jobs.frontend import frontends
-from flydsl_build.jobs.results import StoredResult, facts_of, files_of, pack_result, stored_result, write_result
+from flydsl_build.jobs.results import StoredResult, checked_result, facts_of, files_of, pack_result, stored_result, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,9 @@ __all__ = ["BuildCache", "compilers_digest", "open_cache", "own_digest", "python
 
 # Results of one request: branches of a project that are built by turns.
 _RESULTS = 16
+# The kind of record that has entries of a class, and its form.
+_RECORDS: dict[type, tuple[str, Any]] = {KeptResult: ("requests", tuple[KeptResult, ...]), KeptFiles: ("memos", tuple[KeptFiles, ...])}
+_Entry = TypeVar("_Entry", KeptResult, KeptFiles, PackedResult)
 # The rooms whose code decides what a job's result is.
 _MAKERS = ("config", "declare", "targets", "jobs", "llvm_ir", "toolchain", "cache", "engine", "frontends")
 
@@ -101,65 +105,81 @@ class BuildCache:
         found = self._find(job)
         return self._peeked(job, found) if found is not None and self._take(job, found) else None
 
-    def _find(self, job: Job) -> dict[str, Any] | None:
-        if self.folder is None:
-            return None
-        entries: list[dict[str, Any]] = self.folder.record("requests", self._request(job)) or []
-        return next((one for one in entries if self.fingerprints.agree(one["dependencies"])), None)
+    def _find(self, job: Job) -> KeptResult | None:
+        return self._agreeing(self._entries(KeptResult, self._request(job))) if self.folder is not None else None
+
+    def _agreeing(self, entries: Iterable[_Entry]) -> _Entry | None:
+        """Return the first entry of a record whose dependencies are what they were."""
+        return next((one for one in entries if self.fingerprints.agree(one.dependencies)), None)
+
+    def _entries(self, form: type[_Entry], key: str) -> tuple[_Entry, ...]:
+        """Return the entries of a record, latest first; none if there is no such record."""
+        assert self.folder is not None
+        kind, entries = _RECORDS[form]
+        found: tuple[_Entry, ...] | None = self.folder.record(kind, key, entries)
+        return found or ()
 
     @staticmethod
-    def _peeked(job: Job, found: dict[str, Any]) -> StoredResult:
-        digest = _digest(found["result"], found["files"])
-        return stored_result(job, found, cached=True, digest=digest, dependencies=found["dependencies"])
+    def _peeked(job: Job, found: KeptResult) -> StoredResult:
+        digest = _digest(found.result, found.files)
+        return stored_result(job, encode(found), cached=True, digest=digest, dependencies=found.dependencies)
 
-    def _take(self, job: Job, found: dict[str, Any]) -> bool:
-        assert self.folder is not None
-        packed = self.folder.blob(found["result"])
-        if packed is None:
+    def _take(self, job: Job, found: KeptResult) -> bool:
+        packed, files = self._blobs({"": found.result}), self._blobs(found.files)
+        if packed is None or files is None:
             return False
-        files: dict[str, bytes] = {}
-        for name, digest in found["files"].items():
-            data = self.folder.blob(digest)
-            if data is None or os.sep in name:
-                return False
-            files[name] = data
-        write_result(job, packed, files)
+        try:
+            checked_result(packed[""], files)
+        except DecodeError:
+            return False
+        write_result(job, packed[""], files)
         return True
+
+    def _blobs(self, digests: Mapping[str, str]) -> dict[str, bytes] | None:
+        """Return by name what the folder has under these digests; None if something is lost."""
+        assert self.folder is not None
+        found: dict[str, bytes] = {}
+        for name, digest in digests.items():
+            data = self.folder.blob(digest)
+            if data is None:
+                return None
+            found[name] = data
+        return found
 
     def fetch(self, jobs: Mapping[int, Job]) -> Iterator[tuple[int, StoredResult]]:
         """Take results out of the remote cache, and keep them in the folder too; yield those that there are."""
         if self.remote is None or not jobs:
             return
         numbers = {self._request(job): number for number, job in jobs.items()}
-        wanted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        wanted: dict[str, list[tuple[str, PackedResult]]] = {}
         for key, entries in self.remote.records(list(numbers)).items():
-            found = next((one for one in entries if self.fingerprints.agree(one["dependencies"])), None)
+            found = self._agreeing(entries)
             if found is not None:
-                wanted.setdefault(found["pack"], []).append((key, found))
-        for digest, packed, files in self.remote.packs(list(wanted)):
-            for key, found in wanted[digest]:
-                job = jobs[numbers[key]]
-                yield numbers[key], self._keep(job, json.loads(packed), packed, files, found["dependencies"], cached=True)
+                wanted.setdefault(found.pack, []).append((key, found))
+        for digest, result, files in self.remote.packs(list(wanted)):
+            for key, one in wanted[digest]:
+                yield numbers[key], self._keep(jobs[numbers[key]], result, files, one.dependencies, cached=True)
 
-    def _keep(  # noqa: PLR0913 - a result and what is known of it
+    def _keep(
         self,
         job: Job,
         result: dict[str, Any],
-        packed: bytes,
         files: Mapping[str, bytes],
         dependencies: Mapping[str, str | None] | None,
         *,
         cached: bool,
     ) -> StoredResult:
         """Write a result into the job's output folder; add it to the folder of the cache, if its dependencies are known."""
+        packed = pack_result(result)
         write_result(job, packed, files)
         kept = {name: _digest_of(data) for name, data in files.items()}
         facts = facts_of(result)
         if self.folder is not None and dependencies is not None:
             for data in (packed, *files.values()):
                 self.folder.add_blob(data)
-            entry = {"dependencies": dict(dependencies), "result": _digest_of(packed), "files": kept, **facts}
-            self._add("requests", self._request(job), entry)
+            facts_kept = {name: tuple(value) for name, value in facts.items()}
+            entry = KeptResult(dependencies=dict(dependencies), result=_digest_of(packed), files=kept, **facts_kept)
+            self._add(self._request(job), entry)
         return stored_result(job, facts, cached=cached, digest=_digest(_digest_of(packed), kept), dependencies=dependencies)
 
     def settle(self) -> None:
@@ -178,11 +198,10 @@ class BuildCache:
             None if they are not known; the result then serves this build alone.
         """
         if self.folder is not None:
-            self.folder.set_record(
-                "memos", self._times_key(job), {"seconds": result["seconds"], "specializations": len(job.specializations)}
-            )
+            known = CompileTime(seconds=result["seconds"], specializations=len(job.specializations))
+            self.folder.set_record("memos", self._times_key(job), known)
         files = {name: Path(job.output, name).read_bytes() for name in files_of(result)}
-        stored = self._keep(job, result, pack_result(result), files, dependencies, cached=False)
+        stored = self._keep(job, result, files, dependencies, cached=False)
         if self.remote is not None and dependencies is not None:
             self.remote.write(self._request(job), dependencies, stored.file, list(files))
         return stored
@@ -201,11 +220,8 @@ class BuildCache:
         """Return how long the job will take, going by the last time that it was compiled; None if it never was."""
         if self.folder is None:
             return None
-        known = self.folder.record("memos", self._times_key(job))
-        if known is None:
-            return None
-        each: float = known["seconds"] / max(1, known["specializations"])
-        return each * len(job.specializations)
+        known: CompileTime | None = self.folder.record("memos", self._times_key(job), CompileTime)
+        return None if known is None else known.seconds / max(1, known.specializations) * len(job.specializations)
 
     def _request(self, job: Job) -> str:
         if job.output not in self._requests:
@@ -221,7 +237,7 @@ class BuildCache:
     def recall(self, *key: Any) -> bytes | None:
         """Return what was remembered under these JSON values, if what it depends on is what it was."""
         files = self.recall_files(*key)
-        return None if files is None else files[""]
+        return None if files is None else files.get("")
 
     def remember(self, data: bytes, *key: Any, dependencies: Mapping[str, str | None] | None = None) -> None:
         """Keep data that follows from these JSON values and the dependencies."""
@@ -231,22 +247,20 @@ class BuildCache:
         """Return several things that were remembered together; see `recall`."""
         if self.folder is None:
             return None
-        for found in self.folder.record("memos", _digest("memo", *key)) or ():
-            if self.fingerprints.agree(found["dependencies"]):
-                files = {name: self.folder.blob(digest) for name, digest in found["files"].items()}
-                whole = {name: data for name, data in files.items() if data is not None}
-                return whole if len(whole) == len(files) else None
-        return None
+        found = self._agreeing(self._entries(KeptFiles, _digest("memo", *key)))
+        return None if found is None else self._blobs(found.files)
 
     def remember_files(self, files: Mapping[str, bytes], *key: Any, dependencies: Mapping[str, str | None] | None = None) -> None:
         """Keep several things together; see `remember`."""
         if self.folder is not None:
             kept = {name: self.folder.add_blob(data) for name, data in files.items()}
-            self._add("memos", _digest("memo", *key), {"dependencies": dict(dependencies or {}), "files": kept})
+            self._add(_digest("memo", *key), KeptFiles(dependencies=dict(dependencies or {}), files=kept))
 
-    def _add(self, kind: str, key: str, entry: dict[str, Any]) -> None:
+    def _add(self, key: str, entry: KeptResult | KeptFiles) -> None:
         assert self.folder is not None
-        others = [one for one in self.folder.record(kind, key) or () if one["dependencies"] != entry["dependencies"]]
+        kind, entries = _RECORDS[type(entry)]
+        known = self.folder.record(kind, key, entries) or ()
+        others = [one for one in known if one.dependencies != entry.dependencies]
         self.folder.set_record(kind, key, [entry, *others][:_RESULTS])
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -28,6 +27,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from flydsl_build.cache.records import read_record, write_record
+from flydsl_build.codec import DecodeError
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +125,7 @@ class CacheFolder:
         """Return the content with this digest, or None. A damaged file is removed."""
         path = self._path("blobs", digest)
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError:
             return None
         if hashlib.sha256(data).hexdigest() != digest:
@@ -137,7 +140,7 @@ class CacheFolder:
         path = self._path("blobs", digest)
         try:
             # Read, not only looked for: what is there may be damaged.
-            known = path.read_bytes() == data
+            known = read_regular(path) == data
         except OSError:
             known = False
         if known:
@@ -148,19 +151,14 @@ class CacheFolder:
 
     # --- records -----------------------------------------------------------------------------------------------------------
 
-    def record(self, kind: str, key: str) -> Any:
-        """Return the JSON value of a record, or None. A damaged one is removed."""
+    def record(self, kind: str, key: str, form: Any = Any) -> Any:
+        """Return what is in a record, or None. One that is damaged, or that has not this form, is removed; see `cache.records`."""
         path = self._path(kind, key)
         try:
-            digest, _, data = path.read_bytes().partition(b"\n")
+            value = read_record(read_regular(path), form, where=path.name)
         except OSError:
             return None
-        if digest.decode(errors="replace") != hashlib.sha256(data).hexdigest():
-            self._remove_damaged(path)
-            return None
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
+        except DecodeError:
             self._remove_damaged(path)
             return None
         self._touch(path)
@@ -168,8 +166,7 @@ class CacheFolder:
 
     def set_record(self, kind: str, key: str, value: Any) -> None:
         """Write a record; what it refers to must have been written before."""
-        data = json.dumps(value, separators=(",", ":")).encode()
-        self._write(self._path(kind, key), hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+        self._write(self._path(kind, key), write_record(value))
 
     # --- locks -------------------------------------------------------------------------------------------------------------
 
@@ -379,9 +376,8 @@ class CacheFolder:
 def _digests_in(path: str) -> set[str]:
     """Return everything in a record that may be the digest of a blob."""
     try:
-        _, _, data = Path(path).read_bytes().partition(b"\n")
-        value = json.loads(data)
-    except (OSError, ValueError):
+        value = read_record(read_regular(Path(path)), Any, where=path)
+    except (OSError, DecodeError):
         return set()
     found: set[str] = set()
     pending = [value]

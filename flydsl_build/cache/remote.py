@@ -16,16 +16,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import json
 import queue
 import threading
 import uuid
-import zlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from flydsl_build.cache.records import PackedResult, read_record, write_record
+from flydsl_build.codec import DecodeError
 from flydsl_build.errors import ConfigError, Fault
-from flydsl_build.jobs.results import pack_files, unpack_files
+from flydsl_build.jobs.results import checked_result, pack_files, unpack_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -130,33 +130,34 @@ class RemoteCache:
 
     # --- reading -----------------------------------------------------------------------------------------------------------
 
-    def records(self, keys: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return the results of each request that has any: `dependencies`, and `pack`, the digest to ask `packs` for."""
-        found: dict[str, list[dict[str, Any]]] = {}
+    def records(self, keys: Sequence[str]) -> dict[str, tuple[PackedResult, ...]]:
+        """Return the results of each request that has any."""
+        found: dict[str, tuple[PackedResult, ...]] = {}
         for key, data in self._read("requests", keys):
             entries = self._record(key, data)
             if entries:
                 found[key] = entries
         return found
 
-    def packs(self, digests: Sequence[str]) -> Iterator[tuple[str, bytes, dict[str, bytes]]]:
+    def packs(self, digests: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], dict[str, bytes]]]:
         """Yield digest, result and files of each pack that is there and whole, in the order in which they come."""
         for digest, data in self._read("packs", digests):
             try:
-                if hashlib.sha256(data).hexdigest() != digest:
-                    raise ValueError  # noqa: TRY301 - one place for all that can be wrong
-                result, files = unpack_files(data)
-            except (ValueError, KeyError, TypeError, zlib.error):
+                packed, files = unpack_files(data)
+                result = checked_result(packed, files)
+            except DecodeError:
+                result = None
+            if result is None or hashlib.sha256(data).hexdigest() != digest:
                 self._damaged("packs", digest)
             else:
                 yield digest, result, files
 
-    def _record(self, key: str, data: bytes) -> list[dict[str, Any]]:
-        digest, _, text = data.partition(b"\n")
-        if digest.decode(errors="replace") != hashlib.sha256(text).hexdigest():
+    def _record(self, key: str, data: bytes) -> tuple[PackedResult, ...]:
+        try:
+            found: tuple[PackedResult, ...] = read_record(data, tuple[PackedResult, ...], where=key)
+        except DecodeError:
             self._damaged("requests", key)
-            return []
-        found: list[dict[str, Any]] = json.loads(text)
+            return ()
         return found
 
     def _damaged(self, kind: str, key: str) -> None:
@@ -237,11 +238,11 @@ class RemoteCache:
         try:
             others = self._record(key, self._files.cat_file(path))
         except FileNotFoundError:
-            others = []
+            others = ()
         # Of two that write one record at a time, one result is lost: a job will be compiled that need not be.
-        entries = [{"dependencies": dict(dependencies), "pack": digest}, *(one for one in others if one["dependencies"] != dependencies)]
-        text = json.dumps(entries[:_RESULTS], separators=(",", ":")).encode()
-        self._put(path, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        latest = PackedResult(dependencies=dict(dependencies), pack=digest)
+        entries = [latest, *(one for one in others if one.dependencies != latest.dependencies)]
+        self._put(path, write_record(entries[:_RESULTS]))
 
     def _put(self, path: str, data: bytes) -> None:
         # Object stores show a file when it is whole; a folder shows it while it is written.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     import argparse
@@ -22,12 +23,15 @@ __all__ = [
     "add_json",
     "add_project",
     "config_settings",
+    "other_backend",
     "project_document",
     "project_folder",
     "table_in",
     "write_file",
     "write_json",
 ]
+
+_BACKEND = "flydsl_build.backend"
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +75,7 @@ def project_folder(path: Path) -> Path:
 def project_document(project: Path) -> dict[str, Any]:
     """Return what pyproject.toml says; empty where it cannot be read, of which the settings' reader says why."""
     try:
-        return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(project / "pyproject.toml").decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
 
@@ -83,6 +87,14 @@ def table_in(document: Any, *keys: str) -> dict[str, Any]:
         if not isinstance(document, dict):
             return {}
     return dict(document)
+
+
+def other_backend(document: dict[str, Any]) -> str | None:
+    """Return what is to be said of a project that names another back end than this one, or none."""
+    named = table_in(document, "build-system").get("build-backend")
+    if named == _BACKEND:
+        return None
+    return f'build-backend {f"is {named}" if named else "is missing"}: pip builds no kernels until it is "{_BACKEND}"'
 
 
 def write_json(value: Any, *, indent: int | None = 1) -> None:

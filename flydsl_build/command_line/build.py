@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.command_line.arguments import add_config, add_project, config_settings, project_document, project_folder, table_in
+from flydsl_build.command_line.arguments import add_config, add_project, config_settings, other_backend, project_document, project_folder
 from flydsl_build.errors import BuildError, Fault
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from flydsl_build.command_line.arguments import Subparsers
 
 __all__ = ["add"]
-
-_BACKEND = "flydsl_build.backend"
 
 
 def add(subparsers: Subparsers) -> None:
@@ -57,9 +55,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _note_other_backend(document: dict[str, Any]) -> None:
-    if not document:
-        return
-    named = table_in(document, "build-system").get("build-backend")
-    if named != _BACKEND:
-        found = f"is {named}" if named else "is missing"
-        sys.stderr.write(f'flydsl-build: warning: build-backend {found}: pip builds no kernels until it is "{_BACKEND}"\n')
+    warning = other_backend(document) if document else None
+    if warning is not None:
+        sys.stderr.write(f"flydsl-build: warning: {warning}\n")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from flydsl_build.bundle.placement import anchor_depth, is_artefact, is_artefact
 from flydsl_build.errors import BuildError, Fault
 from flydsl_build.package.sbom import SBOM_FILE
 from flydsl_build.package.wheel_metadata import escaped
+from flydsl_build.regular_files import open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ class Contents:
             It is not there, or damaged.
         """
         try:
-            return self.wheel.read(name) if self.wheel is not None else (self.root / name).read_bytes()
+            return self.wheel.read(name) if self.wheel is not None else read_regular(self.root / name)
         except KeyError:
             what = "is not in the wheel"
         except zipfile.BadZipFile as error:
@@ -181,12 +182,14 @@ def open_contents(path: Path) -> Iterator[Contents]:
     if path.is_dir():
         yield Contents(path, None)
         return
+    opened = ExitStack()
     try:
-        wheel = zipfile.ZipFile(path)
+        wheel = opened.enter_context(zipfile.ZipFile(opened.enter_context(open_regular(path))))
     except FileNotFoundError:
         raise BuildError(Fault(where=str(path), what="does not exist", fix=fix)) from None
     except (OSError, zipfile.BadZipFile) as error:
+        opened.close()
         what = f"is not a wheel ({getattr(error, 'strerror', None) or error})"
         raise BuildError(Fault(where=str(path), what=what, fix=fix)) from None
-    with wheel:
+    with opened:
         yield Contents(path, wheel)

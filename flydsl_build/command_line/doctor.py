@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -14,13 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flydsl_build.command_line.arguments import add_project, project_document, project_folder, table_in
+from flydsl_build.command_line.arguments import (
+    add_config,
+    add_project,
+    config_settings,
+    other_backend,
+    project_document,
+    project_folder,
+    table_in,
+)
 from flydsl_build.errors import BuildError, ConfigError
 from flydsl_build.jobs.frontend import FRONTENDS, frontends
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flydsl_build.command_line.arguments import Subparsers
     from flydsl_build.config.settings import Settings
@@ -51,12 +60,13 @@ def add(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser("doctor", help="show the toolchain and versions; exit status 1 if a build could not work here")
     add_project(parser)
+    add_config(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     missing = 0
-    for check in _checks(project_folder(arguments.project)):
+    for check in _checks(project_folder(arguments.project), config_settings(arguments.config)):
         sys.stdout.write(f"{check.mark}  {check.name:<20} {check.found}\n")
         for line in check.trace:
             sys.stdout.write(f"    {'':<20} {line}\n")
@@ -71,19 +81,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _checks(project: Path) -> Iterator[_Check]:
-    settings = None
+def _checks(project: Path, given: Mapping[str, object]) -> Iterator[_Check]:
     yield _system()
     yield _Check(mark=_OK, name="Python", found=f"{platform.python_version()} ({sys.executable})")
     yield _own()
-    # Outside of a project that declares kernels, what any such project needs.
-    if table_in(project_document(project), "tool", "flydsl-build"):
-        from flydsl_build.config.settings import read_settings
-
-        try:
-            settings = read_settings(project, None, os.environ, need_archs=False)
-        except ConfigError as error:
-            yield _Check(mark=_MISSING, name="project", found="its settings are refused:", trace=tuple(str(error).splitlines()))
+    settings, *checks = _project(project, given)
+    yield from checks
     for requirement in _requirements(settings):
         yield _needed(requirement)
     if settings is not None and not settings.has_setuptools_base:
@@ -98,6 +101,34 @@ def _checks(project: Path) -> Iterator[_Check]:
         version = _version(name)
         yield _Check(mark=_NOTED if version is None else _OK, name=name, found=f"not installed ({note})" if version is None else version)
     yield _process("HIP library, device", _OPEN_HIP, needed=False)
+
+
+def _project(project: Path, given: Mapping[str, object]) -> tuple[Settings | None, *tuple[_Check, ...]]:
+    """Return the settings and what is to be said of them; no settings where there are none: what any project needs is looked at then."""
+    from flydsl_build.config.settings import read_settings
+
+    if not (project / "pyproject.toml").exists():
+        found = f"none here, so what any project needs is looked at: there is no pyproject.toml in {project}"
+        return None, _Check(mark=_NOTED, name="project", found=found)
+    other = other_backend(document) if (document := project_document(project)) else None
+    checks = () if other is None else (_Check(mark=_NOTED, name="back end", found=other),)
+    if other is not None and "flydsl-build" not in table_in(document, "tool"):
+        # Somebody else's project, such as this one.
+        path = project / "pyproject.toml"
+        found = f"no table [tool.flydsl-build] in {path}, so what any project needs is looked at; flydsl-build init writes one"
+        return None, *checks, _Check(mark=_NOTED, name="project", found=found)
+    try:
+        settings = read_settings(project, given, os.environ)
+    except ConfigError as error:
+        refused = _Check(mark=_MISSING, name="project", found="its settings are refused:", trace=tuple(str(error).splitlines()))
+        # Without targets, the others still say which packages and which linker are needed.
+        with contextlib.suppress(ConfigError):
+            return read_settings(project, given, os.environ, need_archs=False), *checks, refused
+        return None, *checks, refused
+    if settings.kernels_from and not settings.archs_from:
+        found = f"tool.flydsl-build.archs is not given: every kernel that {settings.kernels_from} declares needs `archs` of its own"
+        return settings, *checks, _Check(mark=_NOTED, name="project", found=found)
+    return settings, *checks, _Check(mark=_OK, name="project", found=str(project / "pyproject.toml"))
 
 
 def _system() -> _Check:
@@ -187,7 +218,8 @@ def _toolchain(settings: Settings | None) -> Iterator[_Check]:
     except BuildError as error:
         (fault,) = error.faults
         searched = tuple(fault.detail.splitlines()[1:])
-        yield _Check(mark=_MISSING, name="linker", found=f"{fault.what}: {fault.fix}", trace=searched)
+        setting = "" if fault.where == "linker" else f"{fault.where}: "
+        yield _Check(mark=_MISSING, name="linker", found=f"{setting}{fault.what}: {fault.fix}", trace=searched)
     else:
         yield _Check(mark=_OK, name="linker", found=linker.version, trace=trace)
     bitcode, trace = trace_bitcode(rocm_path=rocm)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import shutil
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,14 @@ from flydsl_build.command_line.source_search import search_sources
 from flydsl_build.config.keys import quote_key
 from flydsl_build.config.kinds import SETUPTOOLS
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from flydsl_build.command_line.arguments import Subparsers
-    from flydsl_build.command_line.source_search import Found
+    from flydsl_build.command_line.source_search import Extern, Found
 
 __all__ = ["add"]
 
@@ -39,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
     project = project_folder(arguments.project)
     path = project / "pyproject.toml"
     text = _read(path)
-    document = _checked(text, dry_run=arguments.dry_run)
+    document = _document(text)
     found = search_sources(project, _roots(project, document))
     for file, why in found.unreadable:
         sys.stderr.write(f"flydsl-build: warning: {file} was left out: {why}\n")
@@ -50,7 +54,21 @@ def _run(arguments: argparse.Namespace) -> int:
     for one in found.launchers:
         words = "factory of launchers" if one.params is not None else "launcher"
         sys.stderr.write(f"found {words} {one.module}:{one.attribute} ({one.file}:{one.line})\n")
-    table = _table(found, _base(document))
+    tool = table_in(document, "tool")
+    known = tool.get("flydsl-build")
+    if known is None:
+        table = _table(found, _base(document))
+        done = "wrote [tool.flydsl-build] into"
+    else:
+        missing = _missing(found, table_in(tool, "flydsl-build"), text)
+        there = [one for one in found.launchers if one not in missing.launchers]
+        table = "\n".join(_entries(missing))
+        done = f"added {len(missing.launchers)} of {len(found.launchers)} launchers to the [tool.flydsl-build] of"
+        for one in there:
+            sys.stderr.write(f"{one.module}:{one.attribute} is declared already\n")
+        if not table:
+            sys.stdout.write(f"flydsl-build: [tool.flydsl-build] in {path} has every launcher that was found: nothing was added\n")
+            return 0
     if arguments.dry_run:
         sys.stdout.write(table)
         return 0
@@ -63,19 +81,19 @@ def _run(arguments: argparse.Namespace) -> int:
             Fault(where="pyproject.toml", what=f"a table cannot be added to it ({error})", fix="add the table of --dry-run by hand")
         ) from None
     _replace(path, joined)
-    sys.stdout.write(f"flydsl-build: wrote [tool.flydsl-build] into {path}\n")
+    sys.stdout.write(f"flydsl-build: {done} {path}\n")
     system = table_in(document, "build-system")
     if system.get("build-backend") != _BACKEND:
         requires = ["flydsl-build", *_strings(system.get("requires"))]
         sys.stdout.write(f'still to do: [build-system] requires = {json.dumps(requires)}, build-backend = "{_BACKEND}"\n')
-    sys.stdout.write("still to do: set archs, and check the argument types, which are guesses in comments\n")
+    archs = "" if "archs" in table_in(tool, "flydsl-build") else "set archs, and "
+    sys.stdout.write(f"still to do: {archs}check the argument types, which are guesses in comments\n")
     return 0
 
 
 def _read(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
+        return read_regular(path).decode("utf-8")
     except FileNotFoundError:
         what, fix = "does not exist", "write one with a [project] table first"
     except UnicodeDecodeError:
@@ -99,22 +117,26 @@ def _replace(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _checked(text: str, *, dry_run: bool) -> dict[str, object]:
-    """Return the document; one that cannot be read, or has the table that is to be written already, is a fault."""
+def _document(text: str) -> dict[str, object]:
+    """Return the document; one that cannot be read is a fault."""
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise BuildError(Fault(where="pyproject.toml", what=str(error), fix="correct it first")) from None
-    tool = document.get("tool")
-    if not dry_run and isinstance(tool, dict) and "flydsl-build" in tool:
-        raise BuildError(
-            Fault(
-                where="pyproject.toml",
-                what="has a [tool.flydsl-build] table already",
-                fix="remove it first, or take what you need from --dry-run",
-            )
-        )
-    return document
+
+
+def _missing(found: Found, known: dict[str, Any], text: str) -> Found:
+    """Return what the table does not have yet. Externs are written as comments, so those of an earlier time count as well."""
+    kernels, externs = table_in(known, "kernels"), table_in(known, "externs")
+    return replace(
+        found,
+        launchers=tuple(one for one in found.launchers if f"{one.module}:{one.attribute}" not in kernels),
+        externs=tuple(
+            one
+            for one in found.externs
+            if _extern_table(one) not in text and not any(fnmatch.fnmatchcase(one.symbol, pattern) for pattern in externs)
+        ),
+    )
 
 
 def _strings(value: object) -> list[str]:
@@ -147,27 +169,43 @@ def _roots(project: Path, document: dict[str, Any]) -> list[Path]:
 # The table
 
 
+def _values(names: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Return a table to fill in: the members that there are to choose from, or an empty list."""
+    return f"{{ {', '.join(f'{name} = {json.dumps(members)}' for name, members in names)} }}" if names else ""
+
+
 def _table(found: Found, base: str | None) -> str:
     lines = ["[tool.flydsl-build]"]
     if base is not None:
         lines.append(f"base = {json.dumps(base)}")
     lines += ["# The gfx targets to build for; there is no default.", '# archs = ["gfx942", "gfx950"]', ""]
+    return "\n".join([*lines, *_entries(found)])
+
+
+def _entries(found: Found) -> list[str]:
+    """Return the lines for each launcher and extern."""
+    lines = []
     for one in found.launchers:
         lines.append(f'[tool.flydsl-build.kernels."{one.module}:{one.attribute}"]')
         if one.params is not None:
-            values = ", ".join(f"{name} = []" for name in one.params)
-            lines.append(f"# params = {{ {values} }}" if values else "params = {}")
+            # Whoever declares must choose what has no default, and may choose members of enums that have one.
+            values = _values((*one.params, *one.choices))
+            lines.append(f"# params = {values}" if one.params else f"params = {{}}  # or of {values}" if values else "params = {}")
         if one.args:
             types = ", ".join(f'{name} = "{text}"' for name, text in one.args)
             lines.append(f"# args = {{ {types} }}")
         if one.constexpr:
-            lines.append("# constexpr = { " + ", ".join(f"{name} = []" for name in one.constexpr) + " }")
+            lines.append(f"# constexpr = {_values(one.constexpr)}")
         if one.out:
             lines.append(f"# out = {json.dumps(one.out)}")
         lines.append("")
     for extern in found.externs:
         path = extern.bitcode or (None if extern.is_linked else f"lib/{extern.symbol}_{{arch}}.bc")
-        lines.append(f"# [tool.flydsl-build.externs.{quote_key(extern.symbol)}]")
+        lines.append(f"# {_extern_table(extern)}")
         lines.append("# The source names the bitcode." if path is None else f"# bitcode = {json.dumps(path)}")
         lines.append("")
-    return "\n".join(lines)
+    return lines
+
+
+def _extern_table(extern: Extern) -> str:
+    return f"[tool.flydsl-build.externs.{quote_key(extern.symbol)}]"

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flydsl_build.regular_files import read_regular
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -23,9 +25,13 @@ _COPIES = {"copy", "copy_atom_call"}
 # What these return is no view of their arguments.
 _FRESH = ("fragment", "_like", "load", "alloc", "rmem")
 _SKIPPED = {"build", "dist", "tests", "test", "docs", "node_modules", "__pycache__", "venv", "site-packages"}
+_ENUMS = {f"enum.{name}" for name in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag")}
+_EXTENTS = {1: "N", 2: "M, N", 3: "L, M, N"}
 _PYTHON_NUMBERS = {"int": "i32", "float": "f32", "bool": "bool"}
 # A name that stands for a name that stands for a name.
 _DEPTH = 20
+# So deep may statements and expressions be in each other; Python itself gives up at about 1000 calls.
+_DEEPEST = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,11 +43,13 @@ class Launcher:
     args
         Guessed argument types of the parameters that need one.
     constexpr
-        Names of its constexpr parameters.
+        Names of its constexpr parameters, with the names of the members where one is of an enum.
     out
         Arguments that its kernels seem to write.
     params
-        Names of the factory's parameters that have no default; None for a plain launcher.
+        Likewise the factory's parameters that have no default; None for a plain launcher.
+    choices
+        Likewise those that have a default and are of an enum.
     """
 
     module: str
@@ -49,9 +57,10 @@ class Launcher:
     file: str
     line: int
     args: tuple[tuple[str, str], ...]
-    constexpr: tuple[str, ...]
+    constexpr: tuple[tuple[str, tuple[str, ...]], ...]
     out: tuple[str, ...]
-    params: tuple[str, ...] | None
+    params: tuple[tuple[str, tuple[str, ...]], ...] | None
+    choices: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,12 +103,17 @@ def search_sources(project: Path, roots: list[Path]) -> Found:
         for path in _sources(root):
             file = path.relative_to(project).as_posix()
             try:
-                tree = ast.parse(path.read_bytes())
+                tree = ast.parse(read_regular(path))
             except (SyntaxError, ValueError) as error:
                 unreadable.append((file, f"{type(error).__name__}: {error}"))
                 continue
-            except (OSError, RecursionError) as error:
-                unreadable.append((file, str(error)))
+            except OSError as error:
+                unreadable.append((file, error.strerror or str(error)))
+                continue
+            except (RecursionError, MemoryError):
+                tree = None
+            if tree is None or _is_deep(tree):
+                unreadable.append((file, "it is nested too deeply"))
                 continue
             parts = path.relative_to(root).with_suffix("").parts
             is_package = parts[-1] == "__init__"
@@ -115,6 +129,16 @@ def _sources(root: Path) -> Iterator[Path]:
         yield from (Path(place, one) for one in sorted(files) if one.endswith(".py") and one[:-3].isidentifier())
 
 
+def _is_deep(tree: ast.AST) -> bool:
+    """Tell whether a source is nested deeper than functions that call themselves can follow it."""
+    level: list[ast.AST] = [tree]
+    for _ in range(_DEEPEST):
+        level = [inner for node in level for inner in ast.iter_child_nodes(node)]
+        if not level:
+            return False
+    return True
+
+
 class _Module:
     """One source, and what names in it stand for."""
 
@@ -126,7 +150,7 @@ class _Module:
         self.stars: list[str] = []
         self.names = self.imported(tree)
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 self.names[node.name] = f"{name}.{node.name}"
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
                 value = _dotted(node.value, self.names)
@@ -172,6 +196,8 @@ class _Function:
         The functions that call it; "" stands for code outside of functions.
     writes
         The parameters that it seems to write.
+    ranks
+        Of parameters that it indexes, with how many indexes.
     """
 
     node: ast.FunctionDef
@@ -181,6 +207,7 @@ class _Function:
     calls: list[tuple[str, ast.Call]] = field(default_factory=list)
     callers: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
+    ranks: dict[str, set[int]] = field(default_factory=dict)
 
     @property
     def parameters(self) -> list[str]:
@@ -197,7 +224,8 @@ class _Search:
         for module in modules.values():
             self._add_calls(module, "", module.tree, module.names)
         self._device = self._only_called_from_kernels()
-        self._find_writes()
+        self._find_uses()
+        self._enums = self._find_enums()
 
     # --- names ---------------------------------------------------------------------------------------------------------------
 
@@ -266,25 +294,50 @@ class _Search:
             device |= {name for name, one in self._functions.items() if one.callers and one.callers <= device and not _launches(one.node)}
         return device
 
-    # --- what is written -----------------------------------------------------------------------------------------------------
+    def _find_enums(self) -> dict[str, tuple[str, ...]]:
+        """Return by full name the enums of the project, with the names of their members."""
+        classes = {
+            f"{module.name}.{node.name}": (module, node)
+            for module in self._modules.values()
+            for node in module.tree.body
+            if isinstance(node, ast.ClassDef)
+        }
+        bases = {name: {self._name_of(module, base, module.names) for base in node.bases} for name, (module, node) in classes.items()}
+        found: set[str] = set()
+        while more := {name for name, some in bases.items() if some & (_ENUMS | found)} - found:
+            found |= more
+        return {name: _members(classes[name][1]) for name in bases if name in found}
 
-    def _find_writes(self) -> None:
+    def _choice(self, one: _Function, parameter: ast.arg, default: ast.expr | None) -> tuple[str, tuple[str, ...]]:
+        """Return a parameter with the names of the members if its annotation or its default is of an enum."""
+        annotation = _annotation(parameter)
+        places = [*ast.walk(annotation)] if annotation is not None else []
+        places += [default.value] if isinstance(default, ast.Attribute) else []
+        named = (self._name_of(one.module, place, one.names) for place in places if isinstance(place, ast.Name | ast.Attribute))
+        return parameter.arg, next((self._enums[name] for name in named if name in self._enums), ())
+
+    # --- what is written and indexed -----------------------------------------------------------------------------------------
+
+    def _find_uses(self) -> None:
         views = {name: _views(one) for name, one in self._functions.items()}
         for name, one in self._functions.items():
             for target in _written(one.node):
                 one.writes |= _origins(target, views[name])
+            one.ranks = _ranks(one)
         changed = True
         while changed:
             changed = False
             for name, one in self._functions.items():
-                before = len(one.writes)
+                before = len(one.writes) + sum(map(len, one.ranks.values()))
                 for called, call in one.calls:
                     there = self._functions[called]
                     given = [*zip(there.parameters, call.args, strict=False), *((word.arg, word.value) for word in call.keywords)]
                     for parameter, value in given:
                         if parameter in there.writes:
                             one.writes |= _origins(value, views[name])
-                changed |= len(one.writes) != before
+                        if isinstance(value, ast.Name) and value.id in one.parameters and parameter in there.ranks:
+                            one.ranks.setdefault(value.id, set()).update(there.ranks[parameter])
+                changed |= len(one.writes) + sum(map(len, one.ranks.values())) != before
 
     # --- answers -------------------------------------------------------------------------------------------------------------
 
@@ -300,13 +353,14 @@ class _Search:
                     continue
                 inner = next((one for one in self._functions if one.startswith(f"{name}.") and self._is_launcher(one)), None)
                 if self._is_launcher(name):
-                    yield self._described(module, node, self._functions[name], None)
+                    yield self._described(module, node, self._functions[name], is_factory=False)
                 elif inner is not None:
-                    yield self._described(module, node, self._functions[inner], _required(node))
+                    yield self._described(module, node, self._functions[inner], is_factory=True)
 
-    @staticmethod
-    def _described(module: _Module, node: ast.FunctionDef, found: _Function, params: tuple[str, ...] | None) -> Launcher:
-        args, constexpr = _arguments(found.node, found.names)
+    def _described(self, module: _Module, node: ast.FunctionDef, found: _Function, *, is_factory: bool) -> Launcher:
+        args, constexpr = _arguments(found)
+        factory = self._functions[f"{module.name}.{node.name}"]
+        params = [(self._choice(factory, one, default), default is None) for one, default in _defaults(node)]
         out = tuple(name for name, text in args if name in found.writes and text not in _PYTHON_NUMBERS.values())
         return Launcher(
             module=module.name,
@@ -314,9 +368,10 @@ class _Search:
             file=module.file,
             line=node.lineno,
             args=args,
-            constexpr=constexpr,
+            constexpr=tuple(self._choice(found, one, None) for one in constexpr),
             out=out,
-            params=params,
+            params=tuple(one for one, is_needed in params if is_needed) if is_factory else None,
+            choices=tuple(one for one, is_needed in params if one[1] and not is_needed) if is_factory else (),
         )
 
     def externs(self) -> Iterator[Extern]:
@@ -417,35 +472,65 @@ def _written(node: ast.FunctionDef) -> Iterator[ast.expr]:
                 yield one.func.value
 
 
-def _arguments(node: ast.FunctionDef, names: dict[str, str]) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+def _annotation(parameter: ast.arg) -> ast.expr | None:
+    """Return the annotation of a parameter, also one that is written as text."""
+    annotation = parameter.annotation
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            return ast.parse(annotation.value, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+    return annotation
+
+
+def _members(node: ast.ClassDef) -> tuple[str, ...]:
+    """Return the names of the members of an enum."""
+    targets = (target for one in node.body if isinstance(one, ast.Assign) for target in one.targets)
+    return tuple(target.id for target in targets if isinstance(target, ast.Name) and not target.id.startswith("_"))
+
+
+def _ranks(function: _Function) -> dict[str, set[int]]:
+    """Return with how many indexes a function indexes its parameters."""
+    assigned = {
+        target.id: node.value
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found: dict[str, set[int]] = {}
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in function.parameters:
+            index = assigned.get(node.slice.id) if isinstance(node.slice, ast.Name) else node.slice
+            found.setdefault(node.value.id, set()).add(len(index.elts) if isinstance(index, ast.Tuple) else 1)
+    return found
+
+
+def _arguments(function: _Function) -> tuple[tuple[tuple[str, str], ...], tuple[ast.arg, ...]]:
     """Return what the table has to say of a launcher's parameters: guesses for arguments, and the constexpr ones.
 
     A scalar or stream annotation fixes the type, so that needs no entry.
     """
     args: list[tuple[str, str]] = []
-    constexpr: list[str] = []
-    for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-        annotation = parameter.annotation
-        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-            try:
-                annotation = ast.parse(annotation.value, mode="eval").body
-            except SyntaxError:
-                annotation = None
-        name = _dotted(annotation.value if isinstance(annotation, ast.Subscript) else annotation, names).rpartition(".")[2]
+    constexpr: list[ast.arg] = []
+    for parameter, _ in _defaults(function.node):
+        annotation = _annotation(parameter)
+        name = _dotted(annotation.value if isinstance(annotation, ast.Subscript) else annotation, function.names).rpartition(".")[2]
         if name in {"Constexpr", "type", "Type"}:
-            constexpr.append(parameter.arg)
+            constexpr.append(parameter)
         elif name == "Pointer":
             args.append((parameter.arg, "ptr<f32>"))
         elif name in {"Tensor", ""}:
-            args.append((parameter.arg, "f32[M, N]"))
+            ranks = function.ranks.get(parameter.arg, set())
+            rank = next(iter(ranks)) if len(ranks) == 1 else 2
+            args.append((parameter.arg, f"f32[{_EXTENTS.get(rank, _EXTENTS[2])}]"))
         elif name in _PYTHON_NUMBERS:
             args.append((parameter.arg, _PYTHON_NUMBERS[name]))
     return tuple(args), tuple(constexpr)
 
 
-def _required(node: ast.FunctionDef) -> tuple[str, ...]:
-    """Return the parameters of a factory that have no default."""
+def _defaults(node: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Return the parameters of a function with their defaults."""
     positional = [*node.args.posonlyargs, *node.args.args]
-    positional = positional[: len(positional) - len(node.args.defaults)]
-    keyword = [one for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if default is None]
-    return tuple(one.arg for one in (*positional, *keyword))
+    defaults = [*[None] * (len(positional) - len(node.args.defaults)), *node.args.defaults]
+    return [*zip(positional, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]

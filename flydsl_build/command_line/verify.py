@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.bundle.placement import is_artefact_folder, is_manifest
 from flydsl_build.command_line.contents import open_contents
-from flydsl_build.errors import BuildError, Fault, VerifyError
+from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
 from flydsl_build.package.wheel_file import record_digest
 
 if TYPE_CHECKING:
@@ -33,45 +33,98 @@ _REBUILD = "the file was changed or damaged after the build: build or download t
 def add(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser("verify", help="check a wheel or an installed package; exit status 1 if something is wrong")
-    parser.add_argument("path", type=Path, metavar="WHEEL|DIR")
-    parser.add_argument("device", nargs="*", type=Path, metavar="DEVICE_WHEEL", help="device wheels, to check against the host wheel WHEEL")
+    help_text = "device wheels are checked against the host wheel that they belong to, if that is given, everything else by itself"
+    parser.add_argument("paths", nargs="+", type=Path, metavar="WHEEL|DIR", help=help_text)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    faults: list[Fault] = []
+    with contextlib.ExitStack() as stack:
+        sets = _sets([stack.enter_context(open_contents(path)) for path in arguments.paths])
+        for first, *others in sets:
+            try:
+                said = _verified(first, others)
+            except BuildError as error:
+                name = first.path.name
+                faults += [
+                    replace(one, where=f"{name}: {one.where}") if len(sets) > 1 and name not in one.where else one for one in error.faults
+                ]
+            else:
+                sys.stdout.write(f"{first.path}: {said}: no fault found\n")
+    if faults:
+        raise VerifyError(*faults)
+    return 0
+
+
+def _sets(every: Sequence[Contents]) -> list[list[Contents]]:
+    """Return what is to be checked together: a host wheel with its device wheels; all others alone.
+
+    A device wheel belongs to the wheel into whose folders it is installed; of several, to the host wheel of its version.
+    """
+    sets = {one.path: [one] for one in every if not _is_device(one)}
+    hosts = [one for (one,) in sets.values()]
+
+    def serves(device: Contents, host: Contents) -> bool:
+        # What cannot be read is said when it is checked.
+        with contextlib.suppress(BuildError):
+            return bool(device.sboms(host.modules()))
+        return False
+
+    for device in (one for one in every if _is_device(one)):
+        own = [one for one in hosts if not set(one.artefact_folders()).isdisjoint(device.artefact_folders())]
+        best = own[0].path if len(own) == 1 else max(own, key=lambda host: serves(device, host), default=device).path
+        for other in sets.setdefault(best, []):
+            if not set(device.bundles()).isdisjoint(other.bundles()):
+                what = f"has code objects of {other.path.name}, and only one of the two can be installed"
+                raise VerifyError(Fault(where=device.path.name, what=what, fix="give one of them"))
+        sets[best].append(device)
+    return list(sets.values())
+
+
+def _bundles_of(modules: Sequence[BuiltModule]) -> list[str]:
+    """Return the bundle of each code object."""
+    return [one.beside(unit.bundle_of(target)) for one in modules for unit in one.manifest.units for target in unit.code_objects]
+
+
+def _verified(contents: Contents, others: Sequence[Contents]) -> str:
+    """Check a wheel or folder, with the device wheels that belong to it; return what was checked.
+
+    Raises
+    ------
+    BuildError
+        With all faults.
+    """
     from flydsl_build.bundle.verify import verify_bundles, verify_package
 
-    with contextlib.ExitStack() as stack:
-        contents = stack.enter_context(open_contents(arguments.path))
-        others = [stack.enter_context(open_contents(path)) for path in arguments.device]
-        faults = [fault for one in (contents, *others) for fault in _record_faults(one)]
-        folders = sorted({folder for one in (contents, *others) for folder in one.artefact_folders()})
-        modules = [] if faults or _is_device(contents) else contents.modules()
-        with tempfile.TemporaryDirectory(prefix="flydsl-build-") as temporary:
-            if not faults:
-                for one in (contents, *others):
-                    one.copy_to(Path(temporary))
-                for folder in folders:
-                    check = verify_package if modules else verify_bundles
-                    faults += [replace(one, where=f"{folder}/{one.where}") for one in check(Path(temporary, folder))]
-        if not faults and modules:
-            faults += _stub_faults(contents)
-        if not faults and modules:
-            faults += [fault for one in (contents, *others) for fault in _sbom_faults(one, modules, is_first=one is contents)]
-        if faults:
-            raise VerifyError(*faults)
-        there = {name for one in (contents, *others) for name in one.sizes}
-        if not modules:
-            sys.stdout.write(f"{arguments.path}: {len(there & set(contents.bundles()))} bundles of a device wheel: no fault found\n")
-            return 0
-    names = [one.beside(unit.bundle_of(target)) for one in modules for unit in one.manifest.units for target in unit.code_objects]
+    faults = FaultCollector()
+    for one in (contents, *others):
+        faults.extend(_record_faults(one))
+    faults.raise_if_any(VerifyError)
+    modules = [] if _is_device(contents) else contents.modules()
+    with tempfile.TemporaryDirectory(prefix="flydsl-build-") as temporary:
+        for one in (contents, *others):
+            one.copy_to(Path(temporary))
+        for folder in sorted({folder for one in (contents, *others) for folder in one.artefact_folders()}):
+            check = verify_package if modules else verify_bundles
+            faults.extend(replace(one, where=f"{folder}/{one.where}") for one in check(Path(temporary, folder)))
+    faults.raise_if_any(VerifyError)
+    there = {name for one in (contents, *others) for name in one.sizes}
+    if not modules:
+        return f"{len(contents.bundles())} bundles of a device wheel"
+    faults.extend(_stub_faults(contents))
+    faults.raise_if_any(VerifyError)
+    # A folder may have several distributions.
+    for distribution in dict.fromkeys(one.manifest.distribution for one in modules):
+        of_it = [one for one in modules if one.manifest.distribution == distribution]
+        for one in (contents, *others):
+            faults.extend(_sbom_faults(one, of_it, is_first=one is contents))
+    faults.raise_if_any(VerifyError)
+    names = _bundles_of(modules)
     objects = sum(name in there for name in names)
     specializations = sum(1 for one in modules for _ in one.manifest.specializations())
     left = f" of {len(names)}" if objects < len(names) else ""
-    sys.stdout.write(
-        f"{arguments.path}: {len(modules)} modules, {specializations} specializations, {objects}{left} code objects: no fault found\n"
-    )
-    return 0
+    return f"{len(modules)} modules, {specializations} specializations, {objects}{left} code objects"
 
 
 def _is_device(contents: Contents) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConfigError, Fault, FaultCollector, did_you_mean
+from ..regular_files import read_regular
 from ..targets.processors import TARGETS
 from .keys import keys_of, quote_key
 from .kinds import SETUPTOOLS
@@ -126,7 +127,7 @@ def _read_table(project_dir: Path, faults: FaultCollector) -> TableReader:
     """
     path = project_dir / "pyproject.toml"
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_regular(path).decode("utf-8")
     except FileNotFoundError:
         raise ConfigError(
             Fault(where="pyproject.toml", what=f"there is none in {project_dir}", fix="run the build in the project's folder")
@@ -399,7 +400,8 @@ def _check_kernels(settings: Settings, reader: TableReader | None, faults: Fault
             faults.add(
                 f"{_TABLE}.kernels",
                 "no kernels are declared",
-                f'add a table [{_TABLE}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
+                f"run `flydsl-build init`, which finds launchers and writes their tables; or add a table "
+                f'[{_TABLE}.kernels."module:attribute"], or allow-empty = true for a package without kernels',
             )
     else:
         _check_targets(settings, faults, need_archs=need_archs)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..codec import PlainValue, enum_reference, from_enum_reference
+from ..codec import EnumMember, PlainValue
 from ..errors import FaultCollector, did_you_mean
 from .keys import keys_of, quote_key
 from .names import is_name, reference_fault
@@ -36,8 +36,8 @@ def describe(value: object) -> str:  # noqa: PLR0911 - one line a type
         return "a table"
     if isinstance(value, list | tuple):
         return "a list" if value else "an empty list"
-    if value is None:
-        return "None"
+    if value is None or isinstance(value, EnumMember):
+        return str(value)
     return f"a {type(value).__name__}"
 
 
@@ -192,9 +192,10 @@ class TableReader:
         if isinstance(value, Mapping | list | tuple) and depth == _DEEPEST:
             self.faults.add(where, *_TOO_DEEP)
             return None
+        if isinstance(value, EnumMember):
+            return dict(value.to_json())
         if isinstance(value, Mapping):
-            member = enum_reference(value)
-            return self._fields(value, where, depth + 1) if member is None else from_enum_reference(member)
+            return self._fields(value, where, depth + 1)
         if isinstance(value, list | tuple):
             items = [self._plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
             return tuple(item for item in items if item is not None)
@@ -208,7 +209,8 @@ class TableReader:
         for name in sorted(table):
             place = f"{where}.{quote_key(name)}"
             if not is_name(name):
-                self.faults.add(place, "not the name of a field")
+                fix = "give a member of an enum by its name alone, as text" if name.startswith("$") else ""
+                self.faults.add(place, "not the name of a field", fix)
                 continue
             plain = self._plain(table[name], place, depth)
             if plain is not None:

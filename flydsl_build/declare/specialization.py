@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..codec import PlainValue
 from ..config.tables import CompileOptions
-from .argument_types import ArgumentType
+from ..dtypes import NOT_INDEXED
+from .argument_grammar import format_argument
+from .argument_types import ArgumentType, PointerType, StructType, TensorType
 
-__all__ = ["Specialization"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+__all__ = ["AS_BYTES", "Specialization"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,3 +85,24 @@ class Specialization:
         """Return where a fault is that only this specialization has for a target."""
         name = "" if self.name == self.attribute else f" [{self.name}]"
         return f"{self.where}{name}, {target}"
+
+    @property
+    def without_elements(self) -> str:
+        """What to do about arguments of which FlyDSL takes no single elements; empty if there are none."""
+        named = self.arguments_of(NOT_INDEXED)
+        return named and f"FlyDSL takes no single elements of {named}: if the kernel does, {AS_BYTES}"
+
+    def arguments_of(self, dtypes: Collection[str]) -> str:
+        """Name the tensors and pointers of some dtypes with their types, also those in structs, for messages."""
+        return " and ".join(_named(self.args, dtypes))
+
+
+AS_BYTES = 'declare it as "u8[…]" or "ptr<u8>" and pass its bytes'
+
+
+def _named(arguments: Iterable[tuple[str, ArgumentType]], dtypes: Collection[str], prefix: str = "") -> Iterable[str]:
+    for name, argument in arguments:
+        if isinstance(argument, StructType):
+            yield from _named(argument.fields, dtypes, f"{prefix}{name}.")
+        elif isinstance(argument, TensorType | PointerType) and argument.dtype in dtypes:
+            yield f"{prefix}{name} ({format_argument(argument)})"

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .resolution import Resolver, digest_of_distribution, digest_of_file, digest_of_folder, presence, start_path
+from .resolution import Resolver, digest_of_distribution, digest_of_file, digest_of_folder, open_regular, presence, start_path
 
 __all__ = ["Freshness", "declared_modules"]
 
@@ -38,7 +38,7 @@ def _table(project: str) -> dict[str, Any] | None:
     import tomllib
 
     try:
-        with open(os.path.join(project, "pyproject.toml"), "rb") as file:
+        with open_regular(os.path.join(project, "pyproject.toml")) as file:
             tool = tomllib.load(file).get("tool")
     except (OSError, ValueError, RecursionError):
         return None

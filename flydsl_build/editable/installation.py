@@ -25,6 +25,7 @@ from importlib.util import spec_from_file_location
 from typing import Any
 
 from .freshness import Freshness, declared_modules
+from .resolution import open_regular
 
 __all__ = ["SCHEMA", "Installation", "level_of_importer", "read_json", "write_json"]
 
@@ -39,7 +40,7 @@ _NO_STATE: dict[str, Any] = {"modules": {}, "runtimes": {}, "declared": [], "dec
 def read_json(path: str) -> Any:
     """Return the value in a file; None if it cannot be read."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_regular(path) as file:
             return json.load(file)
     except (OSError, ValueError, RecursionError):
         return None

@@ -15,7 +15,9 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from errno import EINVAL
 from importlib.machinery import ModuleSpec
+from io import BufferedReader
 from typing import Any
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "digest_of_record",
     "import_name",
     "normalized",
+    "open_regular",
     "presence",
     "start_path",
 ]
@@ -86,12 +89,22 @@ def digest_of_distribution(record: str) -> str | None:
     return _digest(f"{os.path.basename(folder)} {files}")
 
 
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a file for reading; what is no regular file, such as a pipe that nobody writes to, is an OSError."""
+    # A pipe is opened without waiting for its writer.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 - it is returned
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(EINVAL, "it is no regular file", str(path))
+    return file
+
+
 def digest_of_file(path: str | os.PathLike[str]) -> str | None:
-    """Return the SHA-256 of a file; None if it cannot be read."""
+    """Return the SHA-256 of a regular file; None if it cannot be read, or is something else."""
     from hashlib import file_digest
 
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file_digest(file, "sha256").hexdigest()
     except OSError:
         return None

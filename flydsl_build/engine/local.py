@@ -344,6 +344,9 @@ class _Worker:
                 how = f"signal {-code}"
         at = f" while compiling {current}" if current else ""
         fix = "see what it wrote below"
+        if code == -signal.SIGABRT:
+            # An assertion of FlyDSL's, which counts elements of 6 bits in bytes.
+            fix = next((one.without_elements for one in job.specializations if one.name == current), "") or fix
         if code == -signal.SIGKILL:
             self.was_killed = True
             fix = "it was tried again with no other beside it: if it ran out of memory, build on a machine with more"

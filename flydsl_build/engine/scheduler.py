@@ -215,7 +215,10 @@ class _Run:
             self.faults[index] = (outcome.fault,)
         observer = self._observer_of(index)
         if observer is not None:
-            observer.job_finished(job, outcome.seconds)
+            if index in self.killed and not self.alone:
+                observer.job_put_back(job)
+            else:
+                observer.job_finished(job, outcome.seconds, failed=index not in self.results)
 
     def _split(self, index: int, fault: Fault) -> None:
         """Have the specializations of a job compiled one by one."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _MOST = 10_000
-_DEEPEST = 50
+# More than tables may be, and less than the codec reads.
+_DEEPEST = 30
 _SHOWN = 20
 
 
@@ -56,12 +57,13 @@ def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
             found = found.items()
         if not isinstance(found, Iterable) or isinstance(found, str):
             return {"fault": f"{reference} returned {type(found).__name__}, not a dict and not (key, table) pairs", "detail": ""}
-        pairs = [_with_references(list(pair) if isinstance(pair, tuple | list) else pair) for pair in itertools.islice(found, _MOST + 1)]
+        pairs = [list(pair) if isinstance(pair, tuple | list) else pair for pair in itertools.islice(found, _MOST + 1)]
         if len(pairs) > _MOST:
             return {"fault": f"{reference} yields more than {_MOST:,} kernels", "detail": ""}
         strangers = itertools.chain.from_iterable(_strangers(pair, f"{reference}[{index}]") for index, pair in enumerate(pairs))
         if shown := list(itertools.islice(strangers, _SHOWN)):
             return {"strangers": shown}
+        pairs = _with_references(pairs)
         json.dumps(pairs)
     except BaseException as error:  # noqa: BLE001 - an author's function may raise anything
         frames = collapsed(
@@ -84,16 +86,15 @@ def _answer(reference: str, roots: list[str], project: str) -> dict[str, Any]:
     return {"pairs": pairs}
 
 
-def _with_references(value: Any, depth: int = 0) -> Any:
-    """Return a value in which the members of enums are tables that stand for them."""
+def _with_references(value: Any) -> Any:
+    """Return a value without strangers in which the members of enums are objects that stand for them."""
     if isinstance(value, Enum):
         reference = member_reference(value)
-        return value if reference is None else from_enum_reference(reference)
-    if depth > _DEEPEST:
-        return value
+        assert reference is not None
+        return from_enum_reference(reference)
     if isinstance(value, dict):
-        return {name: _with_references(one, depth + 1) for name, one in value.items()}
-    return [_with_references(one, depth + 1) for one in value] if type(value) in {list, tuple} else value
+        return {name: _with_references(one) for name, one in value.items()}
+    return [_with_references(one) for one in value] if type(value) in {list, tuple} else value
 
 
 def _strangers(pair: Any, where: str) -> Iterator[tuple[str, str]]:
@@ -109,11 +110,15 @@ def _strangers_in(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str,
         yield where, f"lists and tables are nested more than {_DEEPEST} deep"
     elif isinstance(value, dict):
         for name, item in value.items():
+            if isinstance(name, str) and name.startswith("$"):
+                yield where, f"found a key {quote_key(name)}, which no table has"
             yield from _strangers_in(item, f"{where}.{quote_key(str(name))}", depth + 1)
     elif type(value) in {list, tuple}:
         for index, item in enumerate(value):
             yield from _strangers_in(item, f"{where}[{index}]", depth + 1)
     elif isinstance(value, Enum):
+        if member_reference(value) is not None:
+            return
         yield where, f"found a member of {type(value).__qualname__}, which is not found in its module {type(value).__module__}"
     # What is of a class of its own, such as a named tuple, says more than the values in it.
     elif value is not None and type(value) not in {bool, int, float, str}:

@@ -9,6 +9,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flydsl_build.codec import enum_reference, from_enum_reference
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from enum import Enum
@@ -32,14 +34,14 @@ def enum_text(member: Enum) -> str:
 
 
 def member_reference(member: Enum) -> str | None:
-    """Return `module:class.name` for a member of an enum; None if its class is not found under this name."""
+    """Return `module:class.name` for a member of an enum; None if it is not found under this name, or the name is not one of Python."""
     kind = type(member)
     reference = f"{kind.__module__}:{kind.__qualname__}"
     try:
         found = import_reference(reference)
     except (ImportError, AttributeError):
         return None
-    return f"{reference}.{enum_text(member)}" if found is kind else None
+    return enum_reference(from_enum_reference(f"{reference}.{enum_text(member)}")) if found is kind else None
 
 
 def passed_through(error: BaseException, roots: Sequence[str]) -> bool:

@@ -36,8 +36,11 @@ class JobObserver(Protocol):
     def specialization_started(self, job: Job, name: str) -> None:
         """Note that tracing of one specialization begins."""
 
-    def job_finished(self, job: Job, seconds: float) -> None:
+    def job_finished(self, job: Job, seconds: float, *, failed: bool) -> None:
         """Note that the job's result, or its faults, are there."""
+
+    def job_put_back(self, job: Job) -> None:
+        """Note that the job's process was killed, and that the job will be started again."""
 
     def job_cached(self, job: Job) -> None:
         """Note that the job's result was in the cache."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.codec import decode
+from flydsl_build.codec import DecodeError, decode, parse
+from flydsl_build.errors import Fault
 from flydsl_build.jobs.job import JobResult
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoredResult",
+    "checked_result",
     "facts_of",
     "files_of",
+    "is_file_name",
     "pack_files",
     "pack_result",
     "stored_result",
@@ -122,9 +125,29 @@ def files_of(result: dict[str, Any]) -> Iterator[str]:
     yield from dict.fromkeys(one["host_object"] for one in result["specializations"])
 
 
+def checked_result(packed: bytes, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the JSON of a packed result that a cache has.
+
+    Raises
+    ------
+    DecodeError
+        It is something else, or other files belong to it.
+    """
+    found: dict[str, Any] = parse(dict[str, Any], packed, where=_FILE)
+    decode(JobResult, found, where=_FILE)
+    if set(files_of(found)) != files.keys() or not all(map(is_file_name, files)) or _FILE in files:
+        raise DecodeError(Fault(where=_FILE, what=f"other files than {', '.join(map(repr, files))} belong to it"))
+    return found
+
+
+def is_file_name(name: str) -> bool:
+    """Tell whether this names a file in a folder, whatever the folder is."""
+    return "/" not in name and name not in {"", ".", ".."} and name.isprintable()
+
+
 def pack_files(head: bytes, files: Mapping[str, bytes]) -> bytes:
-    """Return something and files that belong to it as one: sizes and names as a line of JSON, then the content, all compressed."""
-    sizes = [["", len(head)], *([name, len(data)] for name, data in files.items())]
+    """Return something and files that belong to it as one: names and sizes as a line of JSON, then the content, all compressed."""
+    sizes = {"": len(head)} | {name: len(data) for name, data in files.items()}
     return zlib.compress(b"".join([json.dumps(sizes, separators=(",", ":")).encode(), b"\n", head, *files.values()]), 6)
 
 
@@ -133,15 +156,19 @@ def unpack_files(data: bytes) -> tuple[bytes, dict[str, bytes]]:
 
     Raises
     ------
-    ValueError, TypeError, KeyError, zlib.error
+    DecodeError
         It is something else.
     """
-    sizes, _, rest = zlib.decompress(data).partition(b"\n")
+    try:
+        head, _, rest = zlib.decompress(data).partition(b"\n")
+    except zlib.error as error:
+        raise DecodeError(Fault(where="pack", what=str(error))) from None
+    sizes: dict[str, int] = parse(dict[str, int], head, where="pack")
+    if sum(sizes.values()) != len(rest) or not all(name == "" or is_file_name(name) for name in sizes) or "" not in sizes:
+        raise DecodeError(Fault(where="pack", what="has other files than it says"))
     found: dict[str, bytes] = {}
     start = 0
-    for name, size in json.loads(sizes):
-        if "/" in name or name in found:
-            raise ValueError(name)
+    for name, size in sizes.items():
         found[name] = rest[start : start + size]
         start += size
     return found.pop(""), found

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.build_cache import compilers_digest, python_digest
+from flydsl_build.cache.records import check_dependencies
+from flydsl_build.codec import DecodeError, PlainValue, decode, parse
 from flydsl_build.errors import ConfigError, Fault, excerpt
 from flydsl_build.jobs.environment import program, worker_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from flydsl_build.cache.build_cache import BuildCache
@@ -36,13 +39,13 @@ class Declarations:
     Parameters
     ----------
     pairs
-        `[key, table]`, as JSON values.
+        `(key, table)`.
     dependencies
         What they follow from, with fingerprints; None if that is not known.
     """
 
-    pairs: list[Any]
-    dependencies: Mapping[str, str | None] | None
+    pairs: tuple[PlainValue, ...]
+    dependencies: dict[str, str | None] | None = field(metadata={"check": check_dependencies})
 
 
 def collect_declarations(settings: Settings, *, package_roots: Sequence[str], project: Path, cache: BuildCache) -> Declarations:
@@ -64,7 +67,9 @@ def collect_declarations(settings: Settings, *, package_roots: Sequence[str], pr
     key = ("declarations", made_by, compilers_digest(settings.frontends), reference)
     known = cache.recall(*key)
     if known is not None:
-        return Declarations(**json.loads(known))
+        # What has another form is as good as nothing.
+        with contextlib.suppress(DecodeError):
+            return _declarations(parse(dict[str, Any], known, where=reference), reference)
     request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project), "frontends": settings.frontends})
     try:
         done = subprocess.run(
@@ -95,4 +100,9 @@ def collect_declarations(settings: Settings, *, package_roots: Sequence[str], pr
         raise ConfigError(Fault(where=_PLACE, what=answer["fault"], fix=answer.get("fix", "correct the function"), detail=answer["detail"]))
     if answer["dependencies"] is not None:
         cache.remember(json.dumps(answer).encode(), *key, dependencies=answer["dependencies"])
-    return Declarations(**answer)
+    return _declarations(answer, reference)
+
+
+def _declarations(answer: dict[str, Any], reference: str) -> Declarations:
+    found: Declarations = decode(Declarations, answer, where=reference)
+    return found

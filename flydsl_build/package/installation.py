@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.errors import BuildError, Fault
 from flydsl_build.package.own_runtime import runtime_files
+from flydsl_build.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ def remove_former_build(build_lib: Path) -> None:
             if (anchor.name == "_flydsl" or anchor.name.startswith("_flydsl_")) and _is_ours(anchor):
                 shutil.rmtree(anchor)
         for path in sorted((*build_lib.rglob("*.py"), *build_lib.rglob("*.pyi"))):
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 generated = file.read(len(_GENERATED)) == _GENERATED
             if generated:
                 path.unlink()

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import flydsl_build
 from flydsl_build.bundle.verify import verify_package
-from flydsl_build.codec import encode
+from flydsl_build.codec import DecodeError, encode, parse
 from flydsl_build.consumers import wanted_consumers
 from flydsl_build.errors import VerifyError
+from flydsl_build.jobs.results import is_file_name
 from flydsl_build.package.assemble import AssembledModule, assemble_module
 from flydsl_build.package.source_files import license_files
 from flydsl_build.package.summary import KernelRow, empty_launchers, kernel_rows
@@ -69,6 +70,17 @@ class KeptModule:
                 yield path.name, path.read_bytes()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _About:
+    """What is kept of a module beside its artefacts, and their names."""
+
+    files: tuple[str, ...]
+    unexported: tuple[str, ...]
+    generated: dict[str, str]
+    warnings: tuple[str, ...]
+    rows: tuple[KernelRow, ...]
+
+
 class ModuleKeeper:
     """Assembles modules, or takes them from the cache.
 
@@ -108,7 +120,12 @@ class ModuleKeeper:
         kept = self._cache.recall_files(*self._key(placement, specializations, results))
         if kept is None:
             return None
-        about: dict[str, Any] = json.loads(kept.pop(_ABOUT))
+        try:
+            about: _About = parse(_About, kept.pop(_ABOUT, b""), where=placement.module)
+        except DecodeError:
+            return None
+        if kept.keys() != set(about.files) or not all(map(is_file_name, kept)):
+            return None
         folder = self._folder / placement.module
         self._room -= sum(map(len, kept.values()))
         if self._room < 0:
@@ -116,13 +133,12 @@ class ModuleKeeper:
             for name, data in kept.items():
                 (folder / name).write_bytes(data)
             kept = {}
-        rows = tuple(map(KernelRow.from_json, about["rows"]))
         return KeptModule(
             placement=placement,
-            unexported=tuple(about["unexported"]),
-            generated=about["generated"],
-            warnings=tuple(about["warnings"]),
-            rows=rows,
+            unexported=about.unexported,
+            generated=about.generated,
+            warnings=about.warnings,
+            rows=about.rows,
             content=kept,
             folder=folder,
         )
@@ -168,13 +184,15 @@ def _rendered(module: AssembledModule, consumers: Sequence[Consumer]) -> Assembl
 
 
 def _pack(module: AssembledModule) -> dict[str, bytes]:
-    about = {
-        "unexported": module.unexported,
-        "generated": module.generated,
-        "warnings": module.warnings,
-        "rows": [row.to_json() for row in module.rows],
-    }
-    return {**dict(module.files()), _ABOUT: json.dumps(about).encode()}
+    files = dict(module.files())
+    about = _About(
+        files=tuple(files),
+        unexported=module.unexported,
+        generated=dict(module.generated),
+        warnings=module.warnings,
+        rows=tuple(row.without_arguments() for row in module.rows),
+    )
+    return {**files, _ABOUT: json.dumps(encode(about)).encode()}
 
 
 @functools.cache

@@ -8,11 +8,10 @@ launcher libraries, stubs. Everything is made in a temporary folder and moved in
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +21,7 @@ from flydsl_build.consumers import served_modules, wanted_consumers
 from flydsl_build.declare.expand import expand
 from flydsl_build.engine.local import LocalExecutor
 from flydsl_build.engine.scheduler import run_jobs
-from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError
+from flydsl_build.errors import BuildError, CompileError, Fault, FaultCollector, VerifyError
 from flydsl_build.jobs.environment import worker_environment
 from flydsl_build.jobs.job import Job, WorkerSettings
 from flydsl_build.package.declared import collect_declarations
@@ -32,6 +31,7 @@ from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.planning import plan_axis_jobs, plan_jobs
 from flydsl_build.package.progress import make_progress
 from flydsl_build.package.summary import compile_seconds, print_summary, print_warnings
+from flydsl_build.package.unused_externs import unused_externs
 from flydsl_build.toolchain.discovery import make_toolkit, safe_temporary_folder
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from flydsl_build.package.project import Project
 
 __all__ = ["BuiltKernels", "BuiltModule", "build_kernels"]
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,11 +74,32 @@ class BuiltKernels:
         What was written into the build folder.
     declared
         All modules that have kernels for the targets asked for, also those that this build was not to make.
+    made, seconds
+        What `report` prints.
     """
 
     files: tuple[str, ...]
     modules: tuple[BuiltModule, ...]
     declared: tuple[str, ...]
+    made: Sequence[AssembledModule | KeptModule] = ()
+    seconds: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
+
+    def report(self) -> None:
+        """Print what was made, and what the author should know of it. Last: other tools write many lines of their own."""
+        for one in self.made:
+            for warning in one.warnings:
+                _say(f"warning: {warning}")
+            if one.unexported:
+                names = ", ".join(one.unexported)
+                _say(
+                    f"warning: the stub of {one.placement.module} does not have these public names of its source: {names}\n"
+                    "    -> move what others import to a module without declared kernels; "
+                    "give what is for this one alone a leading underscore"
+                )
+        rows = [row for one in self.made for row in one.rows]
+        if rows:
+            print_summary(rows, sys.stdout, self.seconds)
+        print_warnings(rows, sys.stdout)
 
 
 def build_kernels(settings: Settings, project: Project, *, only: str | None = None) -> BuiltKernels:
@@ -131,7 +150,6 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         modules, seconds = _assemble(placements, kept, members, results_of, keeper)
         written = install(modules, project)
     cache.close()
-    _report(modules, seconds)
     built = [
         BuiltModule(
             placement=one.placement,
@@ -139,7 +157,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
         )
         for one in modules
     ]
-    return BuiltKernels(files=tuple(written), modules=tuple(built), declared=every)
+    return BuiltKernels(files=tuple(written), modules=tuple(built), declared=every, made=modules, seconds=seconds)
 
 
 @contextlib.contextmanager
@@ -178,19 +196,6 @@ def _assemble(
             seconds |= compile_seconds(result.load() for result in of_module if not result.cached)
     faults.raise_if_any(VerifyError)
     return modules, seconds
-
-
-def _report(modules: Sequence[AssembledModule | KeptModule], seconds: Mapping[tuple[str, str, str, str], float]) -> None:
-    """Print what was made, and what the author should know of it."""
-    for assembled in modules:
-        for warning in assembled.warnings:
-            _say(f"warning: {warning}")
-        if assembled.unexported:
-            names = ", ".join(assembled.unexported)
-            _say(f"warning: the stub of {assembled.placement.module} does not have these public names of its source: {names}")
-    rows = [row for assembled in modules for row in assembled.rows]
-    print_summary(rows, sys.stdout, seconds)
-    print_warnings(rows, sys.stdout)
 
 
 def _joined(some: Sequence[Mapping[str, str | None] | None]) -> dict[str, str | None] | None:
@@ -250,21 +255,24 @@ def _compile(  # noqa: PLR0913, PLR0917 - each is the result of one room
         How many further jobs have a result already, for what is said.
     """
     executor = _executor(settings, worker, linker, cache)
+    progress = make_progress(sys.stdout)
     try:
-        with make_progress(sys.stdout) as progress:
-            progress.expect(len(jobs))
+        with progress:
+            progress.expect(recalled + len(jobs), cached=recalled)
             results = run_jobs(jobs, executor, progress, cache=cache)
         # Which kernels depend on an axis is known once they are traced; those are built for the other values too.
         more = plan_axis_jobs(jobs, results, settings, folder / "axis-jobs") if settings.axes else []
         if more:
             _say(f"{len(more)} more jobs for the axes {', '.join(axis.name for axis in settings.axes)}")
-            with make_progress(sys.stdout) as progress:
+            with progress:
                 progress.expect(len(more))
                 results += run_jobs(more, executor, progress, cache=cache)
+    except CompileError:
+        _say(progress.counts())
+        raise
     finally:
         executor.shutdown()
-    fresh = sum(not result.cached for result in results)
-    _say(f"{recalled + len(results)} jobs: {recalled + len(results) - fresh} from the cache, {fresh} compiled")
+    _say(progress.counts())
     return results
 
 
@@ -360,21 +368,8 @@ def _check_externs(results: Sequence[StoredResult], settings: Settings, *, is_wh
     """
     if not is_whole:
         return
-    called = list(dict.fromkeys(symbol for result in results for symbol in result.symbols))
     faults = FaultCollector()
-    # The first table that fits a symbol is the one that it gets.
-    used = {symbol: next((table.where for table in settings.externs if table.fits(symbol)), "") for symbol in called}
-    for table in settings.externs:
-        fitting = [symbol for symbol in called if table.fits(symbol)]
-        if table.where in used.values():
-            continue
-        if fitting:
-            faults.add(table.where, f"{used[fitting[0]]} stands before it and is for {fitting[0]} too", "put the narrower table first")
-        else:
-            near = difflib.get_close_matches(table.symbol, called, n=1)
-            names = ", ".join(called[:_SHOWN]) + (f" and {len(called) - _SHOWN} more" if len(called) > _SHOWN else "")
-            fix = f'Did you mean "{near[0]}"?' if near else f"kernels call {names}" if called else "no kernel calls one: remove the table"
-            faults.add(table.where, f"no kernel calls an extern function {table.symbol}", fix)
+    faults.extend(unused_externs(settings.externs, [symbol for result in results for symbol in result.symbols]))
     if not settings.archs_override:
         faults.raise_if_any(BuildError)
     # A kernel may call it on the targets that were left out.

@@ -33,8 +33,11 @@ _MINUTE = 60
 class Progress(JobObserver, Protocol):
     """An observer that can be asked to expect jobs, and is a context for the time of the build."""
 
-    def expect(self, jobs: int) -> None:
-        """Add to the number of jobs."""
+    def expect(self, jobs: int, *, cached: int = 0) -> None:
+        """Add to the number of jobs; of these, `cached` have a result already."""
+
+    def counts(self) -> str:
+        """Return what became of the jobs."""
 
     def __enter__(self) -> Self: ...
 
@@ -49,22 +52,29 @@ class _Count:
         self.total = 0
         self.compiled = 0
         self.cached = 0
+        self.failed = 0
         self.running: dict[int, tuple[Job, str]] = {}
         self.started: float | None = None
 
     @property
     def done(self) -> int:
-        return self.compiled + self.cached
+        return self.compiled + self.cached + self.failed
 
     def start(self, job: Job) -> None:
         self.started = self.clock() if self.started is None else self.started
         self.running[id(job)] = (job, "")
 
+    def finish(self, job: Job, *, failed: bool) -> None:
+        self.running.pop(id(job), None)
+        self.failed += failed
+        self.compiled += not failed
+
     def seconds_left(self) -> float | None:
-        """Return an estimate from the jobs compiled so far; None before the first."""
-        if not self.compiled or self.started is None:
+        """Return an estimate from the jobs that ran so far; None before the first."""
+        ran = self.compiled + self.failed
+        if not ran or self.started is None:
             return None
-        return (self.clock() - self.started) / self.compiled * max(0, self.total - self.done)
+        return (self.clock() - self.started) / ran * max(0, self.total - self.done)
 
 
 def _duration(seconds: float) -> str:
@@ -79,10 +89,23 @@ class _Counting:
         self._lock = threading.Lock()
         self._count = _Count(clock)
 
-    def expect(self, jobs: int) -> None:
-        """Add to the number of jobs."""
+    def expect(self, jobs: int, *, cached: int = 0) -> None:
+        """See `Progress`."""
         with self._lock:
             self._count.total += jobs
+            self._count.cached += cached
+
+    def counts(self) -> str:
+        """See `Progress`."""
+        with self._lock:
+            count = self._count
+            failed = f", {count.failed} failed" if count.failed else ""
+            return f"{count.total} jobs: {count.cached} from the cache, {count.compiled} compiled{failed}"
+
+    def job_put_back(self, job: Job) -> None:
+        """See `JobObserver`."""
+        with self._lock:
+            self._count.running.pop(id(job), None)
 
     def job_started(self, job: Job) -> None:
         """See `JobObserver`."""
@@ -96,7 +119,7 @@ class _Counting:
 
 
 class PlainProgress(_Counting):
-    """Write one line for each compiled job.
+    """Write one line for each job that ran.
 
     Parameters
     ----------
@@ -119,11 +142,10 @@ class PlainProgress(_Counting):
     def specialization_started(self, job: Job, name: str) -> None:
         """See `JobObserver`."""
 
-    def job_finished(self, job: Job, seconds: float) -> None:
+    def job_finished(self, job: Job, seconds: float, *, failed: bool) -> None:
         """See `JobObserver`."""
         with self._lock:
-            self._count.running.pop(id(job), None)
-            self._count.compiled += 1
+            self._count.finish(job, failed=failed)
             now = self._clock()
             last = self._count.done >= self._count.total
             if self._count.total > _MANY and self._written is not None and now - self._written < _PAUSE and not last:
@@ -131,7 +153,9 @@ class PlainProgress(_Counting):
             self._written = now
             left = self._count.seconds_left()
             estimate = f", about {_duration(left)} left" if left is not None and left >= _SOON else ""
-            self._write(f"[{self._count.done}/{self._count.total}] {job.label}: {seconds:.1f} s{estimate}")
+            so_far = f", {self._count.failed} failed" if self._count.failed else ""
+            what = "failed after " if failed else ""
+            self._write(f"[{self._count.done}/{self._count.total}{so_far}] {job.label}: {what}{seconds:.1f} s{estimate}")
 
     def _write(self, text: str) -> None:
         self._out.write(text + "\n")
@@ -166,11 +190,10 @@ class RichProgress(_Counting):
         with self._lock:
             self._count.running[id(job)] = (job, name)
 
-    def job_finished(self, job: Job, seconds: float) -> None:  # noqa: ARG002 - the display shows what is left
+    def job_finished(self, job: Job, seconds: float, *, failed: bool) -> None:  # noqa: ARG002 - the display shows what is left
         """See `JobObserver`."""
         with self._lock:
-            self._count.running.pop(id(job), None)
-            self._count.compiled += 1
+            self._count.finish(job, failed=failed)
 
     def _render(self) -> Any:
         from rich.console import Group
@@ -182,6 +205,7 @@ class RichProgress(_Counting):
             count = self._count
             left = count.seconds_left()
             words = [f"{count.done} of {count.total} jobs", f"{count.cached} from the cache"]
+            words += [f"{count.failed} failed"] if count.failed else []
             words += [f"about {_duration(left)} left"] if left is not None and count.done < count.total else []
             running = [f"  {job.label}" + (f": {name}" if name else "") for job, name in count.running.values()]
             total, done = max(count.total, 1), count.done

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TextIO
 
 from flydsl_build.bundle.manifest import Kernel
 from flydsl_build.targets.processors import TARGETS
@@ -47,7 +47,7 @@ class KernelRow:
     module: str
     specialization: str
     unit: str
-    axes: Mapping[str, str]
+    axes: dict[str, str]
     target: str
     index: int
     kernel: Kernel
@@ -59,16 +59,9 @@ class KernelRow:
         """Specialization and axis values, for people."""
         return f"{self.module}:{self.specialization}" + "".join(f" [{name}={value}]" for name, value in self.axes.items())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON values, without the arguments of the kernel, which no table shows."""
-        return asdict(replace(self, kernel=replace(self.kernel, args=())))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> KernelRow:
-        """Read what `to_json` gave."""
-        kernel = data["kernel"]
-        workgroup = kernel["reqd_workgroup"]
-        return cls(**{**data, "kernel": Kernel(**{**kernel, "args": (), "reqd_workgroup": tuple(workgroup) if workgroup else None})})
+    def without_arguments(self) -> KernelRow:
+        """Return the row without the arguments of the kernel, which no table shows."""
+        return replace(self, kernel=replace(self.kernel, args=()))
 
 
 def occupancy(kernel: Kernel, target: str) -> int | None:

@@ -7,6 +7,7 @@ import tomllib
 from typing import TYPE_CHECKING
 
 from flydsl_build.errors import ConfigError, Fault, ToolchainError
+from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +42,7 @@ def variant_description(target: str, project: Path) -> str:
             Fault(where="variantlib", what=f"cannot be imported ({error})", fix='pip install "flydsl-build[variants]"')
         ) from None
     try:
-        table = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8")).get("variant")
+        table = tomllib.loads(read_regular(project / "pyproject.toml").decode("utf-8")).get("variant")
         info = VariantInfo() if table is None else VariantPyProjectToml({"variant": table})
         info.providers.setdefault(_NAMESPACE, ProviderInfo(requires=_PLUGIN_REQUIRES, plugin_api=_PLUGIN))
         if _NAMESPACE not in info.namespace_priorities:

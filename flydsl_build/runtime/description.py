@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from sys import intern
 
+from . import _native
 from .annotations import Any, Collection, Mapping
 from .dtypes import DTYPES, TYPE_NAMES
 from .enums import Member
@@ -91,15 +92,15 @@ class Fields(dict):  # type: ignore[type-arg]  # types are imported for type che
         self._get = attrgetter(*fields) if fields else lambda _: ()
         values = tuple(fields.values())
         self._values = values if len(values) != 1 else values[0]
-        # Of these, nothing but an equal one is a spelling.
+        # Of these, nothing but an equal one of the type is a spelling.
         self._numbers = all(isinstance(value, int | float) for value in values)
 
     def __eq__(self, other: object) -> bool:
         # All fields at once are read and compared in C; what is no attribute or has no truth of being equal is looked at below.
         try:
-            equal = self._values == self._get(other)
-            if equal or self._numbers:
-                return bool(equal)
+            found = self._get(other)
+            if self._values != found and self._numbers:
+                return False
         except (AttributeError, TypeError, ValueError, RuntimeError):
             pass
         return all(same_value(value, field_of(other, name)) for name, value in self.items())
@@ -122,7 +123,11 @@ def field_of(value: object, name: str) -> Any:
 
 
 def same_value(built: Any, given: Any) -> bool:
-    """Say whether a value of the manifest is what was given for a parameter."""
+    """Say whether a value of the manifest is what was given for a parameter.
+
+    Numbers are the same if they are of one kind, too: 1, 1.0 and True are equal in Python, and make different kernels, as do 0.0 and -0.0.
+    An int for a float that was built is taken for it, as by type checkers.
+    """
     if isinstance(built, dict):
         return Fields(built).__eq__(given)
     if isinstance(built, list | tuple):  # a list is the manifest's spelling of a tuple
@@ -130,7 +135,7 @@ def same_value(built: Any, given: Any) -> bool:
     if isinstance(given, type):  # a type of FlyDSL's, which the manifest has by its name
         return isinstance(built, str) and TYPE_NAMES.get(given.__name__) == built
     try:
-        return bool(built == given)
+        return bool(built == given) and _native.same_number(given, built)
     except RecursionError:
         raise
     except (ValueError, TypeError, RuntimeError):  # an array, of which no truth is known

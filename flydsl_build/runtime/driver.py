@@ -91,6 +91,7 @@ def open_driver() -> None:
         trace: list[str] = []
         for where, path, mapped_only in _candidates():
             try:
+                _refuse_special(path)
                 _native.open_driver(path, mapped_only)
             except _native.DriverError as error:
                 text, code, _ = error.args
@@ -111,10 +112,18 @@ def open_driver() -> None:
         raise _no_device(why, trace, f"install ROCm's HIP run time, or set {_SETTING} to the path of its library")
 
 
+def _refuse_special(path: str) -> None:
+    """Refuse what is no regular file: dlopen would wait for the writer of a pipe."""
+    if os.sep in path and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise _native.DriverError("it is no regular file", 0, "")
+
+
 def _fault_of(setting: str, text: str) -> str:
     """Return what is wrong with the library that the setting names, of which `text` is what the loader says."""
     if os.path.isdir(setting):
         return "is a folder"
+    if "no regular file" in text:
+        return "is no regular file"
     if "has no symbol" in text:
         return "is not HIP's library"
     try:

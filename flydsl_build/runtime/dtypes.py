@@ -67,6 +67,7 @@ TYPE_NAMES = {
     "Int32": "i32",
     "Int16": "i16",
     "Int8": "i8",
+    "Int4": "i4",
     "Uint64": "u64",
     "Uint32": "u32",
     "Uint16": "u16",

@@ -180,7 +180,7 @@ def _fits(built: Mapping[str, Any], params: Mapping[str, Any], given: Collection
 
 
 def _prefer_same_types(built: list[dict[str, Any]], fitting: list[int], params: Mapping[str, Any]) -> tuple[int, ...]:
-    """Leave out what was built for a value that only equals the given one (1, 1.0, True), where the very value was built."""
+    """Leave out what was built for a value that only equals the given one, where the very one was built: a member and its number."""
     for name, value in params.items():
         vague = {position for position in fitting if not _same_type(built[position]["params"].get(name, value), value)}
         if vague and any(
@@ -191,7 +191,7 @@ def _prefer_same_types(built: list[dict[str, Any]], fitting: list[int], params: 
 
 
 def _same_type(built: Any, given: Any) -> bool:
-    """Say whether two equal values are also of one type, and zeros of one sign."""
+    """Say whether two values that are the same are also of one type, where both may be meant."""
     if built is given:
         return True
     if not same_kind(built, given):
@@ -200,8 +200,6 @@ def _same_type(built: Any, given: Any) -> bool:
         return all(_same_type(value, field_of(given, name)) for name, value in built.items())
     if isinstance(built, list | tuple) and isinstance(given, list | tuple):
         return len(built) == len(given) and all(map(_same_type, built, given))
-    if isinstance(built, float) and isinstance(given, float):
-        return built != 0 or str(built)[0] == str(float(given))[0]
     return all(isinstance(built, kind) == isinstance(given, kind) for kind in (bool, int, float))
 
 

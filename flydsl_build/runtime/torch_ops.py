@@ -107,6 +107,8 @@ class Ops:
             self._library.impl(overload, latest_kernel, "CompositeExplicitAutograd")
             self._torch.library.register_fake(f"{self._prefix}::{overload}", latest_fake, lib=self._library)
             op = getattr(getattr(self._namespace, name), overload.rpartition(".")[2])
+            for key in ("Conjugate", "Negative"):
+                self._library.impl(overload, self._resolving(op), key)
             if not op._schema.is_mutable:  # noqa: SLF001 - what torch names it
                 # It is called for an effect that torch does not see, and must not be removed from a graph.
                 self._torch.fx.node.has_side_effect(op)
@@ -120,6 +122,19 @@ class Ops:
             raise ImportError(msg)
         self._replaced.append((current, newest))
         return op
+
+    def _resolving(self, op: Any) -> Callable[..., None]:
+        """Return what calls the op without these bits of tensors; torch itself does so only for ops that return what they write."""
+        written = [argument.alias_info is not None and argument.alias_info.is_write for argument in op._schema.arguments]  # noqa: SLF001
+
+        def resolve(*arguments: Any) -> None:
+            plain = [one.resolve_conj().resolve_neg() if isinstance(one, self._torch.Tensor) else one for one in arguments]
+            op(*plain)
+            for given, one, back in zip(arguments, plain, written, strict=True):
+                if back and one is not given:
+                    given.copy_(one)
+
+        return resolve
 
     def publish(self) -> None:
         """Let the ops launch what was defined last: called at the end of an import, so that one that fails replaces nothing."""
@@ -184,6 +199,13 @@ class Ops:
     def frozen(value: Any) -> Any:
         """Return a value with lists as tuples, as it was built."""
         return tuple([Ops.frozen(item) for item in value]) if isinstance(value, (list, tuple)) else value
+
+    @staticmethod
+    def exact(value: Any) -> Any:
+        """Return a value, or each item of a tuple or list, with its type, as a key: by themselves 1, 1.0 and True are one."""
+        if isinstance(value, (list, tuple)):
+            return tuple([Ops.exact(item) for item in value])
+        return (type(value), str(value) if isinstance(value, float) else value)
 
     @staticmethod
     def member_name(value: Any, enum: str) -> Any:

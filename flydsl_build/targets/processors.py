@@ -331,27 +331,28 @@ def _why_not(text: str) -> tuple[str, str]:  # noqa: C901, PLR0911 - one reason 
     if chip is not None:
         what = f'"{text}" is the name of a product, whose architecture is {chip}'
         return (what, f'write "{chip}"') if chip in TARGETS else (f"{what}, which is older than {_OLDEST}", known)
-    if text != "".join(text.split()):
-        return f'"{text}" is not an architecture name: it has blanks', f'write "{"".join(text.split())}"'
-    if text != text.lower():
-        return f'"{text}" is not an architecture name: these are lower case', f'write "{text.lower()}"'
-    chip, colon, suffix = text.partition(":")
+    plain = "".join(text.split()).lower()
+    if plain in TARGETS:
+        reason = "these are lower case" if plain == text.lower() else "it has blanks"
+        return f'"{text}" is not an architecture name: {reason}', f'write "{plain}"'
+    chip, colon, suffix = plain.partition(":")
     if colon and chip in TARGETS:
         reason = f'FlyDSL\'s LLVM ignores ":{suffix}" and leaves the feature "any", so one code object serves all settings'
         return f'"{text}": feature suffixes are not supported at build: {reason}', f'write "{chip}"'
     if _NVIDIA.fullmatch(chip):
         return f'"{text}": NVIDIA targets are not supported; FlyDSL compiles for AMD gfx processors', known
-    if text in {"native", "auto", "all"}:
+    if plain in {"native", "auto", "all"}:
         return f'"{text}" is not an architecture name: the build machine is not probed and there is no default list', known
-    if text in {"gfx940", "gfx941"}:
+    if plain in {"gfx940", "gfx941"}:
         return f'"{text}" was a pre-production chip and is no longer in LLVM', 'write "gfx942"'
-    if text == "gfx1310":
+    if plain == "gfx1310":
         # flydsl.runtime.device.get_warp_size says 64 for it, LLVM 32: a kernel's lane arithmetic would be wrong, without a word.
         return '"gfx1310" is not supported: FlyDSL takes its wavefront for 64 lanes, LLVM compiles it with 32', known
-    if _OLDER.fullmatch(text):
+    if _OLDER.fullmatch(plain):
         return f'"{text}" is older than {_OLDEST}', known
-    if _OTHER_GENERIC.fullmatch(text):
+    if _OTHER_GENERIC.fullmatch(plain):
         return f'"{text}" is not one of the supported generic targets', "Supported: " + ", ".join(GENERIC_TARGETS) + "."
     # One character more, less or other: names that have more in common are other processors.
     near = [f"gfx{chip}"] if f"gfx{chip}" in TARGETS else difflib.get_close_matches(chip, TARGETS, n=1, cutoff=0.8)
-    return f'unknown architecture "{text}"', (f'Did you mean "{near[0]}"? ' if near else "") + known
+    what = f'unknown architecture "{text}"' if near or chip.startswith("gfx") else f'"{text}" is neither a gfx target nor a known product'
+    return what, (f'Did you mean "{near[0]}"? ' if near else "") + known

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.errors import Fault, ToolchainError
 from flydsl_build.jobs.job import Linker, Toolkit
+from flydsl_build.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -114,8 +115,9 @@ def find_linker(
     Raises
     ------
     ToolchainError
-        None was found; the message has every place that was searched.
+        None was found; the message has every place that was searched. Or a setting names what is not there or is no linker.
     """
+    _refuse_absent(lld=lld, rocm_path=rocm_path)
     search = _Search()
     for how, command in _candidates(lld, rocm_path, os.environ if environ is None else environ, search):
         identity = _identity(command)
@@ -128,6 +130,8 @@ def find_linker(
             cache.remember(line.encode(), "linker", command[1:], identity)
         search.look(how, line)
         return Linker(command=command, version=_normalized_version(line), identity=f"{line} {identity}"), tuple(search.trace)
+    if lld:
+        raise _wrong_setting("lld", search.trace[0].removeprefix("lld setting: "), lld)
     raise ToolchainError(
         Fault(
             where="linker",
@@ -136,6 +140,18 @@ def find_linker(
             detail="searched:\n" + "\n".join(search.trace),
         )
     )
+
+
+def _refuse_absent(*, lld: Path | None, rocm_path: Path | None) -> None:
+    """Refuse a setting that names what is not there; another linker or other bitcode than was asked for would be taken without a word."""
+    if lld and not lld.is_file():
+        raise _wrong_setting("lld", "is no file" if lld.exists() else "does not exist", lld)
+    if rocm_path and not rocm_path.is_dir():
+        raise _wrong_setting("rocm-path", "is no folder" if rocm_path.exists() else "does not exist", rocm_path)
+
+
+def _wrong_setting(key: str, what: str, path: Path) -> ToolchainError:
+    return ToolchainError(Fault(where=key, what=f"{path} {what}", fix="correct the path, or leave the setting out to have it searched for"))
 
 
 def _ask_version(command: tuple[str, ...], reject: Callable[[str], None]) -> str | None:
@@ -159,7 +175,7 @@ _END = 1 << 16
 def _identity(command: tuple[str, ...]) -> str:
     """Return a digest of a program's size and both ends; empty if it cannot be read."""
     try:
-        with Path(command[0]).open("rb") as file:
+        with open_regular(Path(command[0])) as file:
             digest = hashlib.sha256(file.read(_END))
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _END))
@@ -170,7 +186,7 @@ def _identity(command: tuple[str, ...]) -> str:
 
 
 def _is_binary(program: str) -> bool:
-    with Path(program).open("rb") as file:
+    with open_regular(Path(program)) as file:
         return file.read(2) != b"#!"
 
 

@@ -123,7 +123,19 @@ COMPILE = {
     ),
     "bad lld": (
         project(PYPROJECT.replace('archs = ["gfx942"]', 'archs = ["gfx942"]\nlld = "no/such/ld.lld"')),
-        ["no LLD was found", "lld setting", "no/such/ld.lld"],
+        ["lld: ", "no/such/ld.lld does not exist\n    -> correct the path, or leave the setting out to have it searched for\n"],
+    ),
+    "a folder for lld": (
+        project(PYPROJECT.replace('archs = ["gfx942"]', 'archs = ["gfx942"]\nlld = "tiny_kernels"')),
+        ["lld: ", "tiny_kernels is no file\n    -> correct the path"],
+    ),
+    "another program for lld": (
+        project(PYPROJECT.replace('archs = ["gfx942"]', 'archs = ["gfx942"]\nlld = "/bin/true"')),
+        ["lld: /bin/true is not LLD (exit status 0)\n    -> correct the path"],
+    ),
+    "bad rocm-path": (
+        project(PYPROJECT.replace('archs = ["gfx942"]', 'archs = ["gfx942"]\nrocm-path = "no/rocm"')),
+        ["rocm-path: ", "no/rocm does not exist\n    -> correct the path, or leave the setting out to have it searched for\n"],
     ),
 }
 
@@ -143,6 +155,15 @@ def test_faults_of_all_kernels_come_together(build: Callable[..., Build]) -> Non
     assert text.startswith("2 faults:\n")
     assert f"1. {KEY}, gfx942, gfx1100: args has no entry for parameter X" in text
     assert "module tiny_kernels.other has no attribute gone" in text
+
+
+def test_public_names_that_the_stub_does_not_have(build: Callable[..., Build]) -> None:
+    built = build(project(negate=NEGATE + "\n\ndef spare():\n    return fx\n"))
+    assert built.status == 0, built.output
+    assert (
+        "flydsl-build: warning: the stub of tiny_kernels.negate does not have these public names of its source: spare\n"
+        "    -> move what others import to a module without declared kernels; give what is for this one alone a leading underscore\n"
+    ) in built.output
 
 
 def test_unknown_config_setting(build: Callable[..., Build]) -> None:

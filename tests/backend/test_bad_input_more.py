@@ -286,7 +286,12 @@ def test_bitcode_that_is_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.bc")
     (tmp_path / "loop.bc").symlink_to("loop.bc")
     resolver = ExternResolver(rules=(), target="gfx942", axes={}, project=tmp_path, environment={}, staging=tmp_path)
-    for path, what in (("pipe.bc", "is not a file"), ("loop.bc", "cannot be read"), ("a\0b", "cannot be read"), (".", "Is a directory")):
+    for path, what in (
+        ("pipe.bc", "cannot be read (it is no regular file)"),
+        ("loop.bc", "cannot be read"),
+        ("a\0b", "cannot be read"),
+        (".", "Is a directory"),
+    ):
         use = ExternUse()
         resolver.resolve(use, ExternCall(symbol="f", parameters=(), result="void", source_path=path))
         assert what in use.faults[0].what

@@ -407,6 +407,8 @@ def test_a_cache_that_can_only_be_read(place: Place, warm: tuple[Path, bytes]) -
         for folder in folders:
             folder.chmod(0o755)
     assert "4 jobs: 2 from the cache, 2 compiled" in output
+    # Those of the module that an earlier build made count as well.
+    assert re.findall(r"^\[\d+/\d+\]", output, re.MULTILINE) == ["[3/4]", "[4/4]"]
     assert output.count("cannot be written (Permission denied): nothing is added to it") == 1
 
 
@@ -496,6 +498,11 @@ def test_a_worker_that_is_killed_is_tried_again_alone(always: bool, place: Place
         assert built.answer.status == 1
         assert "two_kernels.second, gfx942: the kernel process died by SIGKILL" in built.answer.output
         assert "it was tried again with no other beside it" in built.answer.output
+        assert re.findall(r"^\[(.+?)\] [\w.]+, gfx942: (failed)?", built.answer.output, re.MULTILINE) == [
+            ("1/2", ""),
+            ("2/2, 1 failed", "failed"),
+        ]
+        assert "flydsl-build: 2 jobs: 0 from the cache, 1 compiled, 1 failed\n" in built.answer.output
     else:
         assert built.compiled == {("two_kernels.first", "gfx942"), ("two_kernels.second", "gfx942")}
     # What was compiled beside it is kept.

@@ -401,7 +401,7 @@ def kernels():
     class Local(IntEnum):
         ONE = 1
 
-    yield "enum_kernels.modes:build_untold", {"params": {"mode": [SMode.DOUBLE, Local.ONE, Tile(1)]}}
+    yield "enum_kernels.modes:build_untold", {"params": {"mode": [SMode.DOUBLE, Local.ONE, Tile(1), {"$enum": "m:A.B"}]}}
 """
 
 
@@ -410,6 +410,7 @@ def test_objects_that_cannot_be_passed_on(tmp_path: Path) -> None:
     where = 'enum_kernels.declared:kernels[0] "enum_kernels.modes:build_untold".params.mode'
     assert f"{where}[1]: found a member of kernels.<locals>.Local, which is not found in its module enum_kernels.declared\n" in output
     assert f"{where}[2]: found a Tile\n" in output
+    assert f'{where}[3]: found a key "$enum", which no table has\n' in output
     assert f"{where}[0]" not in output
 
 

@@ -506,6 +506,12 @@ params = {}
 returns = ["a", "b"]
 constexpr = { blokc = 64 }
 args = { a = { X = "f32[L]" }, b = { X = "f32[L]" } }
+
+[tool.flydsl-build.kernels."factory_kernels.wrong:written"]
+params = { size = 1 }
+constexpr = { block = 64 }
+args = { X = "f32[L]" }
+out = ["size"]
 """
 
 WRONG_MODULE = """
@@ -527,6 +533,10 @@ def mixed():
 
 
 def single():
+    return launcher
+
+
+def written(size):
     return launcher
 
 
@@ -562,6 +572,7 @@ FAULTS = {
     "wrong:mixed": ("the factory mixed returned a tuple, not a FlyDSL launcher", 'name what it returns: returns = ["launcher", "value_1"]'),
     "wrong:single": ("the factory single returned one launcher, and `returns` names a", "remove `returns`"),
     "wrong:broken": ("the factory broken failed", "see the author's lines below"),
+    "wrong:written": ("out.size: the launcher of written has no parameter size", "Allowed: X."),
     "wrong:pair": ("constexpr.blokc: pair.a has no parameter blokc", 'Did you mean "block"?'),
 }
 
@@ -588,6 +599,6 @@ def test_faults(wrong_output: str, key: str) -> None:
 
 
 def test_the_authors_line_is_shown(wrong_output: str) -> None:
-    assert 'factory_kernels/wrong.py:24: raise ValueError("no " + str(N))' in wrong_output
+    assert 'factory_kernels/wrong.py:28: raise ValueError("no " + str(N))' in wrong_output
     assert "ValueError: no 1" in wrong_output
     assert "Traceback" not in wrong_output

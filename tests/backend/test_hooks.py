@@ -121,6 +121,43 @@ def test_no_archs_is_told_before_anything_is_installed(tiny: Path, tmp_path: Pat
     assert "FLYDSL_BUILD_ARCHS" in answer.output
 
 
+PIP = 'pip install "setuptools>=77" "jinja2>=3.1" "flydsl>=0.5,<0.6" "numpy", or "flydsl-build[build]", which brings all that is needed'
+ALL_MISSING = (
+    "build environment: setuptools is not installed; jinja2 is not installed; flydsl is not installed; numpy is not installed\n"
+    f"    -> {PIP}; builds with isolation install it themselves\n"
+)
+NO_LINKER = ": does not run ([Errno 2] No such file or directory: "
+HOOKS = ["prepare_metadata_for_build_wheel", "build_wheel", "prepare_metadata_for_build_editable", "build_editable"]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_all_that_is_missing_is_named_by_the_first_hook(tiny: Path, tmp_path: Path, hook: str) -> None:
+    config = {"lld": str(tmp_path / "no-lld")}
+    hidden = ["setuptools", "jinja2", "flydsl", "numpy"]
+    answer = call_hook(tiny, hook, tmp_path / "out", config, hidden=hidden, ok=False)
+    assert answer.output.count("\n  1. ") == answer.output.count("\n  2. ") == 1
+    assert f"  1. {ALL_MISSING}" in answer.output
+    assert NO_LINKER in answer.output
+    assert "Traceback" not in answer.output
+    # With another base, that too.
+    path = tiny / "pyproject.toml"
+    path.write_text(path.read_text().replace("[tool.flydsl-build]\n", '[tool.flydsl-build]\nbase = "no_such_base"\n'))
+    answer = call_hook(tiny, hook, tmp_path / "out", config, hidden=hidden, ok=False)
+    assert "  1. tool.flydsl-build.base: no_such_base cannot be imported here: No module named 'no_such_base'\n" in answer.output
+    assert "  2. build environment: jinja2 is not installed; flydsl is not installed; numpy is not installed\n" in answer.output
+    assert NO_LINKER in answer.output
+
+
+@pytest.mark.parametrize("hook", HOOKS[2:])
+def test_an_editable_install_of_sources_needs_setuptools_alone(tiny: Path, tmp_path: Path, hook: str) -> None:
+    config = {"lld": str(tmp_path / "no-lld"), "editable": "jit"}
+    answer = call_hook(tiny, hook, tmp_path / "out", config, hidden=["setuptools", "jinja2", "flydsl", "numpy"], ok=False)
+    assert answer.output.endswith(
+        "build environment: setuptools is not installed\n"
+        '    -> pip install "setuptools>=77", or "flydsl-build[build]", which brings all that is needed; builds with isolation install it themselves\n'
+    )
+
+
 # --- metadata -----------------------------------------------------------------------------------------------------------------
 
 

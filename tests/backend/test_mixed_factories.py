@@ -602,8 +602,8 @@ FAULTS = {
         "give the constexpr fields in a table: constexpr = { tile = { … } }",
     ),
     'tiled"]\nconstexpr = { tile = { rows = 1.5, wide = true } }\nargs = { X = "f32[L]" }': (
-        "constexpr.tile: Tile(...) field 'rows' expects int, got float",
-        "see Argument types in the README",
+        "constexpr.tile: field rows of struct Tile: 1.5 is no Constexpr[int], as which it is annotated",
+        "write a whole number",
     ),
     'typed"]\nconstexpr = { dtype = 32 }\nargs = { X = "f32[L]" }': (
         "constexpr.dtype: 32 is not the name of a FlyDSL type",

@@ -207,7 +207,7 @@ FAULTS = {
                 "have `item()` and `tolist()`\n"
                 '  2. tiny_kernels.declarations:kernels[0] "tiny_kernels.negate:negate".options.3: found a set\n'
             ),
-            f"  3. tiny_kernels.declarations:kernels[1]{'.a' * 51}: lists and tables are nested more than 50 deep\n",
+            f"  3. tiny_kernels.declarations:kernels[1]{'.a' * 31}: lists and tables are nested more than 30 deep\n",
         ],
     ),
     "declarations without end": (

@@ -501,13 +501,23 @@ def columns(x):
     add(d, d, x)
     return x + d
 
+def negated(x):
+    d = x + 1
+    add(torch._neg_view(d), d, x)
+    return x + d
+
+def written_negated(x):
+    d = x + 1
+    add(d, d, torch._neg_view(x))
+    return x + d
+
 def refused(function):
     try:
         return values(function, "inductor")
     except ValueError as error:
         return str(error)
 
-functions = (given, rows, made, new, twice, in_place)
+functions = (given, rows, made, new, twice, in_place, negated, written_negated)
 print(json.dumps({
     "values": {
         function.__name__: [values(function, None), *(values(function, backend, dynamic) for backend in backends for dynamic in (None, True))]
@@ -736,6 +746,7 @@ def test_values_of_compiled_code(sites: dict[str, Path], hip_library: Path, tmp_
         TORCHINDUCTOR_CACHE_DIR=str(tmp_path),
     )
     expected = {"given": [6.0], "rows": [3.0, 6.0], "made": [6.0], "new": [6.0], "twice": [16.0], "in_place": [8.0]}
+    expected |= {"negated": [2.0], "written_negated": [-2.0]}
     assert answer["values"] == {name: [values] * 5 for name, values in expected.items()}
     # Inductor chooses the strides of what compiled code makes; here it takes `contiguous` for done.
     refused = "add(): argument A must be f32[M, N : ?, 1], got f32[4, 4 : 1, 4]: stride 1 is 4, not 1"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sample_result import RESULT
 
 from flydsl_build.cache.build_cache import BuildCache, toolchain_digest
 from flydsl_build.cache.dependencies import Fingerprints
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
 
 ONE = Specialization(name="f", frontend="flydsl", module="pkg.mod", attribute="f", where="here", targets=("gfx942",), params=(("N", 1),))
 RULE = ExternTable(symbol="s_*", where="there", bitcode=("lib/{arch}.bc",))
-RESULT: dict[str, Any] = {
-    "module": "pkg.mod",
-    "target": "gfx942",
-    "output": "/somewhere",
-    "seconds": 2.0,
-    "code_objects": [{"file": "main.hsaco", "init": []}],
-    "specializations": [{"host_object": "f.o"}],
-    "symbols": [],
-    "warnings": [],
-}
 
 
 class Place:

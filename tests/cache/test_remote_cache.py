@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from sample_result import RESULT
 
 from flydsl_build.cache.build_cache import open_cache
 from flydsl_build.cache.remote import RemoteCache, fsspec_requirement, shown_url
@@ -32,13 +33,6 @@ if TYPE_CHECKING:
 pytest.importorskip("fsspec")
 
 ONE = Specialization(name="f", frontend="flydsl", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
-RESULT: dict[str, Any] = {
-    "seconds": 2.0,
-    "code_objects": [{"file": "main.hsaco", "init": []}],
-    "specializations": [{"host_object": "f.o"}],
-    "symbols": [],
-    "warnings": [],
-}
 
 
 class Machine:

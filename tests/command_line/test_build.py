@@ -23,6 +23,9 @@ def test_output(second: Built) -> None:
     jobs = [line for line in lines if line.startswith("[")]
     assert [re.sub(r"gfx\d+: [\d.]+ s.*", "T: N s", line) for line in jobs] == ["[1/2] space.halve, T: N s", "[2/2] space.halve, T: N s"]
     start = next(index for index, line in enumerate(lines) if line.startswith("specialization "))
+    # Last of all, below what setuptools says.
+    assert start == len(lines) - 4
+    assert [line for line in lines[:start] if line.startswith("adding ")] != []
     header, *rows = [line.split() for line in lines[start : start + 3]]
     assert header == ["specialization", "target", "kernel", "seconds", "code", "B", "VGPR", "AGPR", "SGPR", "LDS", "B", "spills", "waves"]
     assert [row[:3] for row in rows] == [["space.halve:halve", target, "halve_kernel_0"] for target in ("gfx942", "gfx1100")]

@@ -23,7 +23,8 @@ def test_here(tmp_path: Path) -> None:
     found = marks(done.stdout)
     needed = ["system", "Python", "flydsl-build", "setuptools", "jinja2", "numpy", "flydsl", "flydsl imports", "linker", "temporary folder"]
     assert {name: found[name] for name in needed} == dict.fromkeys(needed, "ok"), done.stdout
-    assert set(found) == {*needed, "device bitcode", "llvm-objdump", "torch", "ziglang", "rich", "HIP library, device"}
+    assert found["project"] == "--"
+    assert set(found) == {*needed, "project", "device bitcode", "llvm-objdump", "torch", "ziglang", "rich", "HIP library, device"}
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "a build can work here")
     assert f"({sys.executable})" in done.stdout
 
@@ -32,7 +33,7 @@ def test_no_linker(tmp_path: Path) -> None:
     done = run_command("doctor", cwd=tmp_path, env={"FLYDSL_BUILD_LLD": str(tmp_path / "none"), "FLYDSL_BUILD_HIP_LIBRARY": "/no/such.so"})
     assert done.returncode == 1
     assert {name for name, mark in marks(done.stdout).items() if mark == "!!"} == {"linker"}
-    assert f"lld setting: does not run ([Errno 2] No such file or directory: '{tmp_path / 'none'}')" in done.stdout
+    assert f"lld: {tmp_path / 'none'} does not exist: correct the path, or leave the setting out to have it searched for" in done.stdout
     assert "/no/such.so" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("a build would fail here: 1 of these (!!)")
 
@@ -101,6 +102,80 @@ def test_a_project_whose_settings_are_refused(tmp_path: Path) -> None:
         '                             -> Did you mean "jobs"?',
     ]
     assert {name for name, mark in marks(done.stdout).items() if mark == "!!"} == {"project"}
+
+
+NO_ARCHS = [
+    "!!  project              its settings are refused:",
+    "                         tool.flydsl-build.archs: no architectures are given to build for: m:f",
+    '                             -> write archs = ["gfx942", "gfx1100"] in the table, pass -C archs=gfx942,gfx1100, or set FLYDSL_BUILD_ARCHS=gfx942,gfx1100; there is no default, and the build machine is not probed',
+]
+NO_TABLE = [
+    "!!  project              its settings are refused:",
+    "                         tool.flydsl-build.kernels: no kernels are declared",
+    '                             -> add a table [tool.flydsl-build.kernels."module:attribute"], or allow-empty = true for a package without kernels',
+]
+TABLE = '[tool.flydsl-build.kernels."m:f"]\n'
+BACKEND = '[build-system]\nbuild-backend = "flydsl_build.backend"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "env", "told"),
+    [
+        (BACKEND + TABLE, [], {}, NO_ARCHS),
+        (BACKEND + TABLE, ["-C", "archs=gfx942"], {}, ["ok  project              PROJECT"]),
+        (BACKEND + TABLE, [], {"FLYDSL_BUILD_ARCHS": "gfx942"}, ["ok  project              PROJECT"]),
+        (BACKEND, [], {}, NO_TABLE),
+        (BACKEND + "[tool.flydsl-build]\n", [], {}, NO_TABLE),
+        (
+            BACKEND + '[tool.flydsl-build]\nkernels-from = "m:f"\n',
+            [],
+            {},
+            ["--  project              tool.flydsl-build.archs is not given: every kernel that m:f declares needs `archs` of its own"],
+        ),
+        (
+            '[tool.flydsl-build]\narchs = ["gfx942"]\n' + TABLE,
+            [],
+            {},
+            [
+                '--  back end             build-backend is missing: pip builds no kernels until it is "flydsl_build.backend"',
+                "ok  project              PROJECT",
+            ],
+        ),
+        (
+            '[build-system]\nbuild-backend = "other"\n',
+            [],
+            {},
+            [
+                '--  back end             build-backend is other: pip builds no kernels until it is "flydsl_build.backend"',
+                "--  project              no table [tool.flydsl-build] in PROJECT, so what any project needs is looked at; flydsl-build init writes one",
+            ],
+        ),
+        (
+            "[project\n",
+            [],
+            {},
+            [
+                "!!  project              its settings are refused:",
+                "                         pyproject.toml:1:9: Expected ']' at the end of a table declaration",
+                "                             | [project",
+                "                             |         ^",
+            ],
+        ),
+    ],
+)
+def test_what_a_project_lacks(
+    call: Any, tmp_path: Path, text: str, words: list[str], env: dict[str, str], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(text)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    answer = call("doctor", tmp_path, *words)
+    lines = answer.out.splitlines()
+    start = next(index for index, line in enumerate(lines) if line[4:24].strip() == "flydsl-build") + 1
+    assert lines[start : start + len(told)] == [line.replace("PROJECT", str(path)) for line in told]
+    assert lines[start + len(told)][:2] == "ok"
+    assert answer.status == int(told[0].startswith("!!"))
 
 
 def test_no_project(call: Any, tmp_path: Path) -> None:

@@ -99,11 +99,104 @@ def test_write(call: Any, project: Path, newline: str) -> None:
     assert "archs" in call("plan", project).err
     assert call("plan", project, "-C", "archs=gfx942").out.endswith("1 job, 3 specializations, targets: gfx942\n")
     again = call("init", project)
-    assert (again.status, again.out) == (1, "")
-    assert again.err == (
-        "flydsl-build: pyproject.toml: has a [tool.flydsl-build] table already\n    -> remove it first, or take what you need from --dry-run\n"
+    assert (again.status, again.out) == (
+        0,
+        f"flydsl-build: [tool.flydsl-build] in {path} has every launcher that was found: nothing was added\n",
     )
     assert path.read_bytes().decode() == written
+
+
+PART = f"""{PROJECT}
+[tool.flydsl-build]
+archs = ["gfx942"]
+[tool.flydsl-build.kernels."pkg.mod:fill"]
+args = {{ P = "ptr<f32>", other = "f32[M]" }}
+[tool.other]
+"""
+
+
+def test_what_is_declared_already_stays(call: Any, project: Path) -> None:
+    path = project / "pyproject.toml"
+    path.write_text(PART, encoding="utf-8")
+    _, add, _fill, build = TABLE.split("\n\n")
+    rest = f"{add}\n\n{build}"
+    assert call("init", project, "--dry-run").out == rest
+    answer = call("init", project)
+    assert (answer.status, answer.out.splitlines()[0]) == (
+        0,
+        f"flydsl-build: added 2 of 3 launchers to the [tool.flydsl-build] of {path}",
+    )
+    assert answer.err.splitlines()[-1] == "pkg.mod:fill is declared already"
+    assert answer.out.splitlines()[-1] == "still to do: check the argument types, which are guesses in comments"
+    assert path.read_text(encoding="utf-8") == f"{PART}\n{rest}"
+    path.write_text(PROJECT + "[tool]\nflydsl-build.kernels = {}\n", encoding="utf-8")
+    answer = call("init", project)
+    assert answer.status == 1
+    assert answer.err.splitlines()[-1] == "    -> add the table of --dry-run by hand"
+
+
+CHOICES = """
+from enum import Enum, IntEnum
+import enum
+import flydsl.compiler as flyc
+import flydsl.expr as fx
+
+class Base(Enum):
+    pass
+
+class Mode(Base):
+    _ignore_ = ()
+    DOUBLE = 2
+    TRIPLE = 3
+    def name_of(self): ...
+
+class Access(enum.Flag):
+    READ = enum.auto()
+    WRITE = enum.auto()
+
+class Plain:
+    X = 1
+
+def defaults(mode: Mode = Mode.DOUBLE, plain: Plain = Plain.X, n=1):
+    @flyc.jit
+    def launch(X: fx.Tensor): ...
+    return launch
+
+def needed(mode: "Mode", n: int, *, access=Access.READ, maybe: Mode | None = None):
+    @flyc.jit
+    def launch(X: fx.Tensor, mode: fx.Constexpr[Mode], n: fx.Constexpr[int]): ...
+    return launch
+
+@flyc.kernel
+def kernel(A: fx.Tensor, B: fx.Tensor, C: fx.Tensor, D: fx.Tensor, E: fx.Tensor):
+    place = (1, 2, 3)
+    A[fx.thread_idx.x] = B[1, 2] + C[place] + D[1] + D[1, 2] + E[1, 2, 3, 4]
+
+@flyc.jit
+def ranks(X: fx.Tensor, B: fx.Tensor, C: fx.Tensor, D: fx.Tensor, E: fx.Tensor):
+    kernel(X, B, C, D, E=E).launch(grid=(1, 1, 1))
+"""
+
+
+def test_members_and_ranks(call: Any, project: Path) -> None:
+    (project / "src/pkg/mod.py").write_text(CHOICES, encoding="utf-8")
+    assert (
+        call("init", project, "--dry-run").out.partition("\n\n")[2]
+        == """\
+[tool.flydsl-build.kernels."pkg.mod:defaults"]
+params = {}  # or of { mode = ["DOUBLE", "TRIPLE"] }
+# args = { X = "f32[M, N]" }
+
+[tool.flydsl-build.kernels."pkg.mod:needed"]
+# params = { mode = ["DOUBLE", "TRIPLE"], n = [], access = ["READ", "WRITE"], maybe = ["DOUBLE", "TRIPLE"] }
+# args = { X = "f32[M, N]" }
+# constexpr = { mode = ["DOUBLE", "TRIPLE"], n = [] }
+
+[tool.flydsl-build.kernels."pkg.mod:ranks"]
+# args = { X = "f32[N]", B = "f32[M, N]", C = "f32[L, M, N]", D = "f32[M, N]", E = "f32[M, N]" }
+# out = ["X"]
+"""
+    )
 
 
 def test_files_that_cannot_be_read(call: Any, project: Path) -> None:
@@ -111,6 +204,30 @@ def test_files_that_cannot_be_read(call: Any, project: Path) -> None:
     answer = call("init", project, "--dry-run")
     assert (answer.status, answer.out) == (0, TABLE)
     assert answer.err.startswith("flydsl-build: warning: src/pkg/old.py was left out: SyntaxError: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "(" * 150 + "1" + ")" * 150,
+        "x = " + "-" * 3000 + "1",
+        "x = " + "-" * 100_000 + "1",
+        "x = 1" + " + 1" * 900,
+        "x = " + "f(" * 190 + "1" + ")" * 190,
+        "x = a" + ".b" * 3000 + "()",
+        "def f(x: '" + "-" * 100_000 + "1'): ...",
+        "def f(x: '\\0'): ...",
+        "".join(" " * depth + f"if x{depth}:\n" for depth in range(90)) + " " * 90 + "pass",
+        "if x: pass\n" + "elif x: pass\n" * 2000,
+    ],
+    ids=range(10),
+)
+def test_deeply_nested_sources(call: Any, project: Path, text: str) -> None:
+    (project / "src/pkg/deep.py").write_text(text, encoding="utf-8")
+    answer = call("init", project, "--dry-run")
+    assert (answer.status, answer.out) == (0, TABLE)
+    assert answer.err.count("was left out") <= 1
+    assert not answer.err.startswith("flydsl-build: warning") or "src/pkg/deep.py was left out: " in answer.err
 
 
 def test_bad_projects(call: Any, project: Path, tmp_path: Path) -> None:

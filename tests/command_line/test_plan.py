@@ -180,6 +180,26 @@ def test_check_of_what_fits(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b_gfx942.ll", "pkg", "pyproject.toml"]
 
 
+def test_check_of_tables_of_externs(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    made = '\nfrom flydsl.expr.extern import ffi\n\nscaled = ffi("scaled", ["float32"], "float32")\n'
+    (tmp_path / "pkg" / "good.py").write_text(SOURCE + made)
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\n[tool.setuptools]\npackages = ["pkg"]\n[tool.flydsl-build]\narchs = ["gfx942"]\n'
+        '[tool.flydsl-build.kernels."pkg.good:negate"]\nargs = { X = "f32[L]" }\n'
+        "[tool.flydsl-build.externs.scalled]\n[tool.flydsl-build.externs.scaled]\n"
+    )
+    done = run_command("plan", "--check", ".", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        0,
+        (
+            "flydsl-build: warning: tool.flydsl-build.externs.scalled: no kernel calls an extern function scalled, as far as can be told "
+            'without tracing; the build refuses such a table\n    -> Did you mean "scaled"?\n'
+        ),
+    )
+
+
 def test_axes(call: Any) -> None:
     answer = call("plan", PACKAGES / "shmem")
     assert answer.status == 0

@@ -102,6 +102,31 @@ def test_folder(call: Any, second: Built, tmp_path: Path) -> None:
     assert answer.err.startswith(f"flydsl-build: {BUNDLE}: is named in the manifest and does not exist\n")
 
 
+def test_wheels_of_two_projects(call: Any, second: Built, tiny: Built, tmp_path: Path) -> None:
+    said = {
+        second.wheel: f"{second.wheel}: 1 modules, 1 specializations, 2 code objects: no fault found\n",
+        tiny.wheel: f"{tiny.wheel}: 1 modules, 1 specializations, 1 code objects: no fault found\n",
+    }
+    answer = call("verify", second.wheel, tiny.wheel)
+    assert (answer.status, answer.out, answer.err) == (0, said[second.wheel] + said[tiny.wheel], "")
+    # Wheels of one project with the same files, of which each is right.
+    again = changed_wheel(second.wheel, tmp_path / "again.whl", {})
+    bad = changed_wheel(second.wheel, tmp_path / "bad.whl", {BUNDLE: flipped}, record=False)
+    none = tmp_path / "none"
+    none.mkdir()
+    answer = call("verify", bad, again, none, tiny.wheel)
+    assert (answer.status, answer.out) == (1, said[second.wheel].replace(str(second.wheel), str(again)) + said[tiny.wheel])
+    assert answer.err.splitlines()[:2] == ["flydsl-build: 2 faults:", f"  1. bad.whl: {BUNDLE}: the digest is not the one in RECORD"]
+    assert f"  2. {none}: has no kernels built by flydsl-build\n" in answer.err
+
+
+def test_a_folder_with_two_projects(call: Any, second: Built, tiny: Built, tmp_path: Path) -> None:
+    site = unpack(tmp_path / "site", second.wheel)
+    unpack(site, tiny.wheel)
+    answer = call("verify", site)
+    assert (answer.out, answer.err) == (f"{site}: 2 modules, 2 specializations, 3 code objects: no fault found\n", "")
+
+
 def test_no_wheel(call: Any, tmp_path: Path) -> None:
     answer = call("verify", tmp_path)
     assert (answer.status, answer.err.splitlines()[0]) == (1, f"flydsl-build: {tmp_path}: has no kernels built by flydsl-build")

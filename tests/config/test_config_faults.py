@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from flydsl_build.codec import EnumMember
 from flydsl_build.config import extend_with_declarations, read_settings
 from flydsl_build.errors import ConfigError
 from flydsl_build.targets.processors import TARGETS
@@ -19,6 +20,7 @@ SECONDS = "a number of seconds above 0 and at most 31622400"
 ARCHS = '[tool.flydsl-build]\narchs = ["gfx942"]\n'
 K = '[tool.flydsl-build.kernels."m:f"]\n'
 MINIMAL = ARCHS + K
+MEMBER = EnumMember(enum="m:Mode", name="TWO")
 WHERE = f'{T}.kernels."m:f"'
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
@@ -85,14 +87,16 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
             "",
             (
                 f"{T}.kernels: no kernels are declared\n"
-                f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
+                "    -> run `flydsl-build init`, which finds launchers and writes their tables; or "
+                f'add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
             ),
         ),
         (
             ARCHS + "[tool.flydsl-build.kernels]",
             (
                 f"{T}.kernels: no kernels are declared\n"
-                f'    -> add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
+                "    -> run `flydsl-build init`, which finds launchers and writes their tables; or "
+                f'add a table [{T}.kernels."module:attribute"], or allow-empty = true for a package without kernels'
             ),
         ),
         (ARCHS + '[tool.flydsl-build.kernel."m:f"]', f'{T}.kernel: unknown key\n    -> Did you mean "kernels"?'),
@@ -286,6 +290,10 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         ),
         (MINIMAL + "params = { N = [{}] }", f"{WHERE}.params.N[0]: the table is empty\n    -> write the fields of the struct"),
         (MINIMAL + "params = { N = { a = { 'b c' = 1 } } }", f'{WHERE}.params.N.a."b c": not the name of a field'),
+        (
+            MINIMAL + """params = { N = { "$enum" = "m:A.B" } }""",
+            f'{WHERE}.params.N."$enum": not the name of a field\n    -> give a member of an enum by its name alone, as text',
+        ),
         (MINIMAL + "params = { N = [{ a = 1 }, { a = 1 }] }", f"{WHERE}.params.N[1]: a table stands in the list twice"),
         (
             MINIMAL + "params = {}\nlauncher = 'a-b'",
@@ -465,6 +473,11 @@ def test_faults_come_together(tmp_path: Path) -> None:
         (
             [("m:f", {})],
             f'd:kernels[0] "m:f": m:f is declared already at {WHERE}\n    -> several parameter sets of one kernel go into its `sets`',
+        ),
+        ([("m:g", {"params": {"N": [MEMBER, 1, MEMBER]}})], 'd:kernels[0] "m:g".params.N[2]: Mode.TWO stands in the list twice'),
+        (
+            [("m:g", {"args": {"N": MEMBER}})],
+            'd:kernels[0] "m:g".args.N: found Mode.TWO\n    -> write an argument type such as "f32[M, N]", or a table for a struct',
         ),
     ],
 )

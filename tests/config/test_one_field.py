@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
     package = tmp_path / "flydsl_build"
     package.mkdir()
     installed = Path(flydsl_build.__file__).parent
-    for name in ("__init__.py", "errors.py", "codec.py"):
+    for name in ("__init__.py", "errors.py", "codec.py", "regular_files.py"):
         shutil.copy(installed / name, package)
     for name in ("config", "targets"):
         shutil.copytree(installed / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))

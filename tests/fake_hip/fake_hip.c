@@ -148,6 +148,9 @@ static void log_call(const char *name) {
   }
 }
 
+// As HIP does, remembers what a thread was last told.
+static int failed(int code) { return last_error = code; }
+
 static int ordered(const char *name) {
   log_call(name);
   if (!failures_left) {
@@ -169,7 +172,7 @@ static int ordered(const char *name) {
   do {                                                                                                                 \
     int code = ordered(__func__);                                                                                      \
     if (code) {                                                                                                        \
-      return code;                                                                                                     \
+      return failed(code);                                                                                             \
     }                                                                                                                  \
   } while (0)
 
@@ -201,25 +204,25 @@ int hipInit(unsigned flags) {
   ORDERED();
   event("{\"event\": \"init\"}\n");
   initialised = getpid();
-  return device_total() ? 0 : 100;
+  return device_total() ? 0 : failed(100);
 }
 
 int hipGetDeviceCount(int *count) {
   ORDERED();
   *count = device_total();
-  return *count ? 0 : 100;
+  return *count ? 0 : failed(100);
 }
 
 int hipGetDevice(int *device) {
   ORDERED();
   *device = current_device;
-  return device_total() ? 0 : 100;
+  return device_total() ? 0 : failed(100);
 }
 
 int hipSetDevice(int device) {
   ORDERED();
   if (device < 0 || device >= device_total()) {
-    return 101;
+    return failed(101);
   }
   event("{\"event\": \"set_device\", \"device\": %d}\n", device);
   current_device = device;
@@ -228,7 +231,7 @@ int hipSetDevice(int device) {
 
 static int properties(void *out, int device, size_t size, size_t offset) {
   if (device < 0 || device >= device_total()) {
-    return 101;
+    return failed(101);
   }
   memset(out, 0, size);
   target_of(device, (char *)out + offset, 256);
@@ -476,7 +479,7 @@ static int read_elf(struct module *module, const char *image) {
   }
   for (size_t i = 1; i < module->symbol_count; i++) {
     if (module->symbols[i].st_shndx == SHN_UNDEF && ELF64_ST_BIND(module->symbols[i].st_info) != STB_WEAK) {
-      return 302;
+      return failed(302);
     }
   }
   return 0;
@@ -486,19 +489,19 @@ int hipModuleLoadData(void **out, const void *image) {
   *out = (void *)0xbad; // a failed load of HIP's can leave a garbage handle
   ORDERED();
   if (initialised != getpid()) {
-    return 303;
+    return failed(303);
   }
   if (capturing_stream != (void *)-1) {
-    return 900;
+    return failed(900);
   }
   char device[256];
   target_of(current_device, device, sizeof device);
   if (!memcmp(image, "__CLANG_OFFLOAD_BUNDLE__", 24) && !(image = pick_from_bundle(image, device))) {
-    return 209;
+    return failed(209);
   }
   const Elf64_Ehdr *header = image;
   if (memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_machine != 224) {
-    return 200;
+    return failed(200);
   }
   struct module *module = calloc(1, sizeof *module);
   module->device = current_device;
@@ -508,7 +511,7 @@ int hipModuleLoadData(void **out, const void *image) {
     error = 209;
   }
   if (error) {
-    return error;
+    return failed(error);
   }
   event("{\"event\": \"load\", \"device\": %d, \"target\": \"%s\", \"module\": %llu}\n", current_device, module->target,
         (unsigned long long)(uintptr_t)module);
@@ -520,7 +523,7 @@ int hipModuleUnload(void *handle) {
   ORDERED();
   struct module *module = handle;
   if (!module || module->process != getpid()) {
-    return 400;
+    return failed(400);
   }
   event("{\"event\": \"unload\", \"module\": %llu}\n", (unsigned long long)(uintptr_t)module);
   module->process = 0;
@@ -536,7 +539,7 @@ int hipModuleGetFunction(void **out, void *handle, const char *name) {
   ORDERED();
   struct module *module = handle;
   if (module->process != getpid()) {
-    return 400;
+    return failed(400);
   }
   for (unsigned i = 0; i < module->kernel_count; i++) {
     if (!strcmp(module->kernels[i].name, name)) {
@@ -544,7 +547,7 @@ int hipModuleGetFunction(void **out, void *handle, const char *name) {
       return 0;
     }
   }
-  return 500;
+  return failed(500);
 }
 
 int hipModuleGetGlobal(void **address, size_t *size, void *handle, const char *name) {
@@ -558,7 +561,7 @@ int hipModuleGetGlobal(void **address, size_t *size, void *handle, const char *n
       return 0;
     }
   }
-  return 500;
+  return failed(500);
 }
 
 int hipMemcpyHtoD(void *address, void *source, size_t size) {
@@ -574,14 +577,14 @@ static int record(void *function, const unsigned *dims, const unsigned *cluster,
                   void **args) {
   struct kernel *kernel = function;
   if (kernel->module->process != getpid() || kernel->module->device != current_device) {
-    return 400;
+    return failed(400);
   }
   uint64_t threads = (uint64_t)dims[3] * dims[4] * dims[5];
   if (!dims[0] || !dims[1] || !dims[2] || !threads) {
-    return 9;
+    return failed(9);
   }
   if (threads > kernel->max_workgroup) {
-    return 1;
+    return failed(1);
   }
   char text[16384];
   size_t used = 0;
@@ -635,7 +638,7 @@ int hipDrvLaunchKernelEx(const struct config *config, void *function, void **arg
   (void)extra;
   ORDERED();
   if (config->attribute_count != 1 || config->attributes->id != 4) {
-    return 1;
+    return failed(1);
   }
   return record(function, config->dims, config->attributes->value, config->lds, config->stream, args);
 }
@@ -651,7 +654,7 @@ int hipFuncSetAttribute(const void *function, int attribute, int value) {
 int hipStreamIsCapturing(void *stream, int *status) {
   ORDERED();
   if (!stream && capturing_stream != (void *)-1) {
-    return 906;
+    return failed(906);
   }
   *status = stream == capturing_stream;
   return 0;
@@ -672,10 +675,7 @@ int hipGetLastError(void) {
 
 #ifndef FAKE_HIP_NO_ATTRIBUTES
 int hipDeviceGetAttribute(int *value, int attribute, int device) {
-  int code = ordered(__func__);
-  if (code) {
-    return last_error = code;
-  }
+  ORDERED();
   event("{\"event\": \"device_attribute\", \"attribute\": %d, \"device\": %d}\n", attribute, device);
   const char *pageable = getenv("FAKE_HIP_PAGEABLE");
   *value = attribute == 65 && (!pageable || strcmp(pageable, "0") != 0);
@@ -683,10 +683,7 @@ int hipDeviceGetAttribute(int *value, int attribute, int device) {
 }
 
 int hipPointerGetAttributes(void *out, const void *address) {
-  int code = ordered(__func__);
-  if (code) {
-    return last_error = code;
-  }
+  ORDERED();
   event("{\"event\": \"pointer_attributes\"}\n");
   memset(out, 0, 40);
   for (int i = 0; i < MAX_MEMORIES; i++) {
@@ -696,7 +693,7 @@ int hipPointerGetAttributes(void *out, const void *address) {
     }
   }
 #ifdef FAKE_HIP_OLD
-  return last_error = 1;
+  return failed(1);
 #else
   return 0;
 #endif
@@ -713,6 +710,6 @@ int hipStreamGetDevice(void *stream, int *device) {
       return 0;
     }
   }
-  return 400;
+  return failed(400);
 }
 #endif

@@ -12,6 +12,7 @@ import pytest
 from building import members
 
 from flydsl_build.bundle.manifest import Manifest
+from flydsl_build.codec import encode, parse
 from flydsl_build.jobs.job import Job
 from flydsl_build.package.progress import PlainProgress, RichProgress, make_progress
 from flydsl_build.package.summary import KernelRow, empty_launchers, kernel_rows, print_summary, print_warnings, resource_warnings
@@ -47,15 +48,39 @@ def test_plain_lines() -> None:
         progress.job_started(jobs[0])
         progress.specialization_started(jobs[0], "k")
         clock.now = 60.0
-        progress.job_finished(jobs[0], 60.04)
+        progress.job_finished(jobs[0], 60.04, failed=False)
         progress.expect(1)
         progress.job_started(jobs[1])
         clock.now = 62.0
-        progress.job_finished(jobs[1], 0.4)
-        progress.job_finished(jobs[3], 0.1)
+        progress.job_finished(jobs[1], 0.4, failed=False)
+        progress.job_finished(jobs[3], 0.1, failed=False)
     assert out.getvalue() == (
         "[2/3] a.one, gfx942: 60.0 s, about 1 min 0 s left\n[3/4] a.two, gfx1100: 0.4 s, about 31 s left\n[4/4] a.four, gfx942: 0.1 s\n"
     )
+
+
+def test_failed_jobs_and_those_of_the_cache_are_counted() -> None:
+    out, clock = io.StringIO(), Clock()
+    jobs = [job("a.one"), job("a.two", "gfx1100"), job("a.three")]
+    progress = PlainProgress(out, clock)
+    with progress:
+        progress.expect(5, cached=2)
+        progress.job_started(jobs[0])
+        progress.job_started(jobs[1])
+        clock.now = 30.0
+        progress.job_finished(jobs[0], 30.0, failed=True)
+        # Killed where memory ran out, and done the second time.
+        progress.job_put_back(jobs[1])
+        progress.job_started(jobs[1])
+        progress.job_finished(jobs[1], 0.4, failed=False)
+    assert out.getvalue() == (
+        "[3/5, 1 failed] a.one, gfx942: failed after 30.0 s, about 1 min 0 s left\n[4/5, 1 failed] a.two, gfx1100: 0.4 s, about 15 s left\n"
+    )
+    assert progress.counts() == "5 jobs: 2 from the cache, 1 compiled, 1 failed"
+    with progress:
+        progress.job_started(jobs[2])
+        progress.job_finished(jobs[2], 0.1, failed=False)
+    assert out.getvalue().splitlines()[2] == "[5/5, 1 failed] a.three, gfx942: 0.1 s"
 
 
 def test_large_builds_are_quiet() -> None:
@@ -66,7 +91,7 @@ def test_large_builds_are_quiet() -> None:
             one = job(f"m{number}")
             progress.job_started(one)
             clock.now += 0.05
-            progress.job_finished(one, 0.05)
+            progress.job_finished(one, 0.05, failed=False)
     lines = out.getvalue().splitlines()
     # Fifty seconds, a line every two of them.
     assert len(lines) == 26
@@ -94,10 +119,14 @@ def test_live_display(monkeypatch: pytest.MonkeyPatch) -> None:
         progress.job_started(one)
         progress.job_started(two)
         clock.now = 30.0
-        progress.job_finished(one, 30.0)
+        progress.job_finished(one, 30.0, failed=False)
         progress.specialization_started(two, "two-N128")
         progress._live.refresh()
+    with progress:
+        progress.job_finished(two, 1.0, failed=True)
+        progress._live.refresh()
     shown = out.getvalue()
+    assert "3 of 4 jobs, 1 from the cache, 1 failed, about 15 s left" in shown
     assert "2 of 4 jobs, 1 from the cache, about 1 min 0 s left" in shown
     assert "  a.two, gfx1100: two-N128" in shown
     # The display takes itself away.
@@ -183,7 +212,9 @@ def test_a_target_of_a_newer_version(manifest: Manifest) -> None:
     newer = Manifest.from_text(text, where="x")
     assert [row.occupancy for row in kernel_rows([newer])] == [8, None]
     bare = [replace(row, kernel=replace(row.kernel, args=())) for row in kernel_rows([newer])]
-    assert [KernelRow.from_json(json.loads(json.dumps(row.to_json()))) for row in kernel_rows([newer])] == bare
+    assert (
+        list(parse(tuple[KernelRow, ...], json.dumps(encode([row.without_arguments() for row in kernel_rows([newer])])), where="")) == bare
+    )
     assert list(resource_warnings(kernel_rows([newer]))) == []
 
 

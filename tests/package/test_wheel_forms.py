@@ -8,6 +8,7 @@ import email
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -211,13 +212,24 @@ def test_an_extra_brings_the_generic_target_that_some_module_has_alone(tmp_path:
     assert text.count('extra == "device-gfx942"') == 1
 
 
-def test_verify(split: Path, second_wheel: Path) -> None:
+def test_verify(split: Path, second_wheel: Path, tiny_wheel: Path, tmp_path: Path) -> None:
     host, device = split / HOST, split / DEVICES["gfx942"]
     assert verify(host) == f"{host}: 1 modules, 1 specializations, 0 of 2 code objects: no fault found\n"
     assert verify(host, device) == f"{host}: 1 modules, 1 specializations, 1 of 2 code objects: no fault found\n"
     assert verify(device) == f"{device}: 1 bundles of a device wheel: no fault found\n"
     assert verify(second_wheel, device).startswith(
         f"flydsl-build: {ANCHOR}/halve.gfx942.hipfb: belongs to no manifest\n    -> remove it, or build the package again\n"
+    )
+    # Whatever the order is, and whatever else is given; a device wheel goes to the host wheel that it is for.
+    both = f"{host}: 1 modules, 1 specializations, 1 of 2 code objects: no fault found\n"
+    assert verify(device, host) == both
+    assert verify(device, tiny_wheel) == (
+        f"{tiny_wheel}: 1 modules, 1 specializations, 1 code objects: no fault found\n{device}: 1 bundles of a device wheel: no fault found\n"
+    )
+    assert verify(second_wheel, device, host) == (f"{second_wheel}: 1 modules, 1 specializations, 2 code objects: no fault found\n{both}")
+    again = shutil.copy(device, tmp_path / "again.whl")
+    assert verify(host, device, again) == (
+        f"flydsl-build: again.whl: has code objects of {device.name}, and only one of the two can be installed\n    -> give one of them\n"
     )
 
 

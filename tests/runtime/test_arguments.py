@@ -392,16 +392,50 @@ def test_torch(table: Any, hip: FakeHip) -> None:
     table.flags(torch.zeros(3, dtype=torch.bool))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*quantize", "ignore:.*[Nn]ested")
 def test_torch_tensors_without_strided_data(table: Any, hip: FakeHip) -> None:
     torch = pytest.importorskip("torch")
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+
+    class Wrapper(torch.Tensor):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def __new__(cls, held: Any) -> Any:
+            return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+
+        @classmethod
+        def __torch_dispatch__(cls, operation: Any, *_: Any, **__: Any) -> Any:
+            raise AssertionError(operation)
 
     dense = torch.ones(2, 3)
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(dense)
+    with FunctionalTensorMode():
+        functional = FunctionalTensor.to_functional(dense)
     sparse = "it is a tensor of layout torch.{}; its to_dense() makes one that a kernel can read"
+    nested = "it is a nested tensor of torch; torch.nested.to_padded_tensor() makes one that a kernel can read"
+    quantized = "it is a quantized tensor of torch; its int_repr() or dequantize() makes one that a kernel can read"
+    negated = "its negative bit is set, so its memory has its values negated; its resolve_neg() makes a tensor that a kernel can read"
+    wrapper = "it is a {}, which has no data of its own; pass the tensor that it holds"
+    negative = torch._neg_view(dense)
     for tensor, why in (
+        (negative, negated),
+        (torch.nn.Parameter(negative, requires_grad=False), negated),
+        (negative.as_subclass(type("Own", (torch.Tensor,), {})), negated),
+        (torch.ones(2, 3, dtype=torch.complex64).conj().imag, negated),
+        (torch.quantize_per_tensor(dense, 0.1, 0, torch.quint8), quantized),
+        (torch.quantize_per_channel(dense, torch.ones(2), torch.zeros(2), 0, torch.qint8), quantized),
+        (torch.nested.nested_tensor([dense, dense]), nested),
+        (torch.nested.nested_tensor([dense, dense], layout=torch.jagged), nested),
+        (
+            torch._efficientzerotensor((2, 3)),
+            "it is a zero tensor of torch, which has no data; its clone() makes one that a kernel can read",
+        ),
+        (torch._to_functional_tensor(dense), "it is a functional tensor of torch, which has no data; launch outside of the transform"),
+        (functional, wrapper.format("FunctionalTensor")),
+        (Wrapper(dense), wrapper.format("Wrapper")),
+        (dense.to_mkldnn(), sparse.format("_mkldnn")),
+        (torch.empty(2, 3, dtype=torch.bits8), "torch does not export it: Bit types are not supported by dlpack"),
         (dense.to("meta"), "it is a meta tensor of torch, which has no data"),
         (fake, "it is a fake tensor of torch, which has no data"),
         (dense.to_sparse(), sparse.format("sparse_coo")),
@@ -409,6 +443,63 @@ def test_torch_tensors_without_strided_data(table: Any, hip: FakeHip) -> None:
     ):
         assert refused(TypeError, table.static, tensor) == f"static(): argument A must be f32[2, 3]: {why}"
         assert refused(TypeError, table.at, tensor) == f"at(): argument p must be ptr<f32>@16: {why}"
+    assert hip.events("launch") == []
+    for launcher, given in ((table.static, dense), (table.written, torch.ones(6))):
+        with pytest.raises(TypeError, match="negative bit"):
+            launcher.bind(*[given] * (3 if launcher is table.written else 1)).update(A=torch._neg_view(given))
+    assert hip.events("launch") == []
+    table.static(negative.resolve_neg())
+    table.static(torch._efficientzerotensor((2, 3)).clone())
+    assert len(hip.events("launch")) == 2
+
+
+def test_torch_is_asked_for_the_negative_bit_without_python(table: Any, hip: FakeHip) -> None:
+    torch = pytest.importorskip("torch", minversion="2.10")
+    asked = []
+
+    class Watched(torch.Tensor):  # type: ignore[name-defined,misc]
+        @classmethod
+        def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
+            asked.append(function)
+
+    watched = torch.ones(2, 3).as_subclass(Watched)
+    table.static(watched)
+    table.static(watched)
+    assert len(hip.events("launch")) == 2
+    assert asked == []
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")
+def test_torch_tensors_in_transforms(table: Any, hip: FakeHip) -> None:
+    torch = pytest.importorskip("torch")
+    dense = torch.ones(2, 3)
+
+    def launching(tensor: Any) -> Any:
+        with pytest.raises(TypeError) as caught:
+            table.static(tensor)
+        assert str(caught.value) == (
+            "static(): argument A must be f32[2, 3]: it is a tensor in a transform of torch.func (vmap, grad, ...), which has no data; "
+            "launch outside of the transform"
+        )
+        return tensor.sum()
+
+    torch.vmap(launching)(dense.expand(4, 2, 3))
+    torch.func.grad(launching)(dense)
+    torch.func.jvp(launching, (dense,), (dense,))
+    torch.func.functionalize(launching)(dense)
+    assert hip.events("launch") == []
+    # Of these, the memory is what they are.
+    table.static(torch.nn.Parameter(dense))
+    with torch.autograd.forward_ad.dual_level():
+        table.static(torch.autograd.forward_ad.make_dual(dense, dense))
+    assert len(hip.events("launch")) == 2
+
+
+def test_freed_memory_of_torch(table: Any, hip: FakeHip) -> None:
+    torch = pytest.importorskip("torch")
+    freed = torch.ones(2, 3)
+    freed.untyped_storage().resize_(0)
+    assert refused(ValueError, table.static, freed) == "static(): argument A must be f32[2, 3], got f32[2, 3 : 3, 1]: it has no data"
     assert hip.events("launch") == []
 
 

@@ -22,12 +22,12 @@ ROCM = 10
 
 
 class Tensor:
-    """A tensor of 6 elements at 0x4000 on device 0."""
+    """A tensor of 6 elements, or of another shape, at 0x4000 on device 0."""
 
-    def __init__(self, code: int, bits: int, lanes: int = 1) -> None:
-        self.shape = (ctypes.c_int64 * 1)(6)
-        shape = ctypes.addressof(self.shape)
-        self.managed = DLTensor(data=0x4000, device_type=ROCM, ndim=1, code=code, bits=bits, lanes=lanes, shape=shape)
+    def __init__(self, code: int, bits: int, lanes: int = 1, shape: tuple[int, ...] = (6,), strides: tuple[int, ...] = ()) -> None:
+        self.shape, self.strides = ((ctypes.c_int64 * len(each))(*each) for each in (shape, strides))
+        dims = {"shape": ctypes.addressof(self.shape), "strides": ctypes.addressof(self.strides) if strides else None}
+        self.managed = DLTensor(data=0x4000, device_type=ROCM, ndim=len(shape), code=code, bits=bits, lanes=lanes, **dims)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return ROCM, 0
@@ -49,6 +49,15 @@ def launchers(package: Package, hip: FakeHip) -> Any:
         }
         for dtype in DTYPE_TABLE
     ]
+    more = {"rows": "f4e2m1fn[M, K%4 : ?, 1]", "columns": "f4e2m1fn[M, K : 1, ?]", "at": "ptr<f4e2m1fn>"}
+    table += [
+        {
+            "name": name,
+            "parameters": {"A": {"role": "pointer"} if name == "at" else {}},
+            "specializations": [{"arguments": {"A": encode(parse_argument(text, where="K"))}}],
+        }
+        for name, text in more.items()
+    ]
     package.write_module("every_dtype", table)
     importlib.invalidate_caches()
     return importlib.import_module(f"{package.name}.every_dtype")
@@ -61,7 +70,7 @@ def test_launch(launchers: Any, hip: FakeHip, dtype: Dtype) -> None:
     launch(Tensor(dtype.code, dtype.bits))
     (event,) = hip.events("launch")
     assert event["args"] == [struct.pack("<Q", 0x4000).hex(), struct.pack("<i", 6).hex()]
-    narrow = dtype.bits < 8 or dtype.name.startswith("f8")
+    narrow = dtype.bits <= 8 and not dtype.scalar
     for other in DTYPE_TABLE:
         if other == dtype:
             continue
@@ -89,3 +98,50 @@ def test_by_the_names_of_numpy(launchers: Any, hip: FakeHip) -> None:
             getattr(launchers, f"take_{'f64' if dtype.name == 'f32' else 'f32'}")(numpy.zeros(6, kind))
         served += 1
     assert served == sum(dtype.bits >= 8 for dtype in DTYPE_TABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "strides", "found"),
+    [
+        ("take_f4e2m1fn", (6,), (), [12]),
+        ("take_f4e2m1fn", (1,), (1,), [2]),
+        ("rows", (3, 8), (), [3, 16, 16]),
+        ("rows", (3, 8), (20, 1), [3, 16, 40]),
+        ("rows", (3, 0), (20, 1), [3, 0, 40]),
+        ("columns", (8, 3), (1, 20), [16, 3, 40]),
+        ("at", (3,), (2,), []),
+        ("at", (), (), []),
+    ],
+)
+def test_pairs(launchers: Any, hip: FakeHip, name: str, shape: tuple[int, ...], strides: tuple[int, ...], found: list[int]) -> None:
+    """What torch counts in pairs, a kernel gets in elements, as of those who count elements."""
+    launch = getattr(launchers, name)
+    hip.clear()
+    launch(Tensor(17, 4, 2, shape, strides))
+    (event,) = hip.events("launch")
+    layout = [struct.pack("<" + "iiq"[: len(found)], *found).hex()] if found else []
+    assert event["args"] == [struct.pack("<Q", 0x4000).hex(), *layout]
+
+
+def test_pairs_that_are_no_elements(launchers: Any) -> None:
+    """Every other pair has no stride in elements, nor has an extent that is too large; other vectors are no dtype of a kernel."""
+    for tensor, what in (
+        (Tensor(17, 4, 2, (6,), (2,)), "got f4e2m1fn[6 : 2]: the dtype is f4e2m1fn in vectors, not f4e2m1fn"),
+        (Tensor(17, 4, 4, (6,)), "got f4e2m1fn[6 : 1]: the dtype is f4e2m1fn in vectors, not f4e2m1fn"),
+        (Tensor(17, 4, 2, (2**62,)), f"got f4e2m1fn[{2**63 - 1} : 1]: extent 0 does not fit in 32 bits"),
+    ):
+        with pytest.raises((TypeError, OverflowError)) as error:
+            launchers.take_f4e2m1fn(tensor)
+        assert str(error.value) == f"take_f4e2m1fn(): argument A must be f4e2m1fn[N], {what}"
+    with pytest.raises(ValueError, match="extent 1 is 14, which is not divisible by 4"):
+        launchers.rows(Tensor(17, 4, 2, (3, 7)))
+
+
+def test_pairs_of_torch(launchers: Any, hip: FakeHip) -> None:
+    torch = pytest.importorskip("torch")
+    pairs = torch.zeros(3, 8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    hip.clear()
+    for _ in range(2):  # how a type is read is remembered
+        launchers.rows(pairs)
+    launchers.rows.bind(pairs)()
+    assert [event["args"][1] for event in hip.events("launch")] == [struct.pack("<iiq", 3, 16, 16).hex()] * 3

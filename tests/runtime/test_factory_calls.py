@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from fake_hip import FakeHip
     from synthetic import Package
 
+# Each with the only value that a wheel was built for.
+ONLY: tuple[tuple[str, str | None, Any], ...] = (
+    ("bool", "bool", True),
+    ("int", "int", 1),
+    ("float", "float", 1.0),
+    ("literal", "Literal[1]", 1),
+    ("zero", "float", 0.0),
+    ("pair", "tuple[int, ...]", [1, 0]),
+    ("fields", "Config", {"scale": 1.0, "rows": 1}),
+)
+
 LAUNCHERS: list[dict[str, Any]] = [
     {
         # `mode` has a default that the manifest has no form for; one specialization leaves it out, the other gives it.
@@ -49,6 +60,31 @@ LAUNCHERS: list[dict[str, Any]] = [
             {"arguments": {"A": tensor("f32", ["?"])}, "params": {"N": 1, "dtype": "f32"}},
             {"arguments": {"A": tensor("f32", ["?"])}, "params": {"N": 1, "dtype": "f32", "tile": [8, 8]}},
             {"arguments": {"A": tensor("f32", ["?"])}, "params": {"N": 1, "dtype": "bf16"}},
+        ],
+    },
+    *(
+        {
+            "name": f"only_{name}",
+            "parameters": {"A": {}, "m": {"role": "constexpr", "annotation": annotation}},
+            "specializations": [{"arguments": {"A": tensor("f32", ["?"])}, "constexpr": {"m": value}}],
+        }
+        for name, annotation, value in ONLY
+    ),
+    *(
+        {
+            "name": f"made_{name}",
+            "factory": [{"name": "m", "annotation": annotation}],
+            "parameters": {"A": {}},
+            "specializations": [{"arguments": {"A": tensor("f32", ["?"])}, "params": {"m": value}}],
+        }
+        for name, annotation, value in ONLY
+    ),
+    {
+        # So many that they are looked up.
+        "name": "numbers",
+        "parameters": {"A": {}, "m": {"role": "constexpr"}},
+        "specializations": [
+            {"arguments": {"A": tensor("f32", ["?"])}, "constexpr": {"m": value}} for value in (0, 1, 1.0, True, 2, 0.0, -0.0, 3.0)
         ],
     },
 ]
@@ -149,3 +185,50 @@ class Failing:
 def test_a_value_whose_hash_fails(factories: Any) -> None:
     with pytest.raises(OSError, match="no hash"):
         factories.many(np.zeros(3, np.float32), "f32", Failing())
+
+
+class Config:
+    def __init__(self, scale: Any, rows: Any) -> None:
+        self.scale = scale
+        self.rows = rows
+
+    def __repr__(self) -> str:
+        return f"Config({self.scale!r}, {self.rows!r})"
+
+
+NUMBERS = [
+    # Which of the given values mean what was built; the others equal it, too, but make another kernel.
+    ("bool", [True, np.bool_(True)], [1, 1.0, np.int64(1), np.float32(1)]),
+    ("int", [1, np.int64(1), np.uint8(1)], [True, 1.0, np.float64(1), np.float32(1), np.bool_(True)]),
+    ("float", [1.0, 1, np.float32(1), np.int64(1)], [True, np.bool_(True)]),
+    ("literal", [1], [1.0, True]),
+    ("zero", [0.0, 0], [-0.0, False, np.float32(-0.0)]),
+    ("pair", [(1, 0)], [(True, False), (1.0, 0.0), (1, False)]),
+    ("fields", [Config(1.0, 1), Config(1, 1)], [Config(1.0, True), Config(1.0, 1.0), Config(True, 1)]),
+]
+
+
+@pytest.mark.parametrize(("name", "same", "others"), NUMBERS)
+def test_numbers_of_another_type(factories: Any, hip: FakeHip, name: str, same: list[Any], others: list[Any]) -> None:
+    """In Python, 1, 1.0 and True are equal, but a kernel that was made for one of them is none for the others."""
+    a = np.zeros(4, np.float32)
+    launcher, factory = getattr(factories, f"only_{name}"), getattr(factories, f"made_{name}")
+    for value in same:
+        assert launched(hip, partial(launcher, a, value)) == f"only_{name}_0_kernel"
+        if not isinstance(value, np.generic) or name != "float":
+            assert launched(hip, partial(factory(value), a)) == f"made_{name}_0_kernel"
+    for value in others:
+        with pytest.raises(ValueError, match="the wheel was not built for these constexpr values, only for"):
+            launcher(a, value)
+        with pytest.raises(ValueError, match="the wheel was not built for these parameters, only for"):
+            factory(value)
+
+
+def test_numbers_of_all_types(factories: Any, hip: FakeHip) -> None:
+    a = np.zeros(4, np.float32)
+    for number, value in enumerate((0, 1, 1.0, True, 2, 0.0, -0.0, 3.0)):
+        assert launched(hip, partial(factories.numbers, a, value)) == f"numbers_{number}_kernel"
+    assert launched(hip, partial(factories.numbers, a, 3)) == "numbers_7_kernel"
+    for value in (False, 2.0, np.bool_(False)):
+        with pytest.raises(ValueError, match="the wheel was not built for these constexpr values"):
+            factories.numbers(a, value)

@@ -731,11 +731,13 @@ class TestImport:
             ("text.so", "is no shared library", ": file too short", None),
             ("other.so", "is not HIP's library", " has no symbol hipInit", None),
             ("damaged.so", "cannot be loaded", ": ", None),
+            ("pipe.so", "is no regular file", ": it is no regular file", None),
         ],
     )
     def test_bad_setting(self, run_python: Any, tmp_path: Path, name: str, what: str, detail: str, example: str | None) -> None:
         library = fake_hip.build(tmp_path / "rocm" / "lib")
         (tmp_path / "text.so").write_text("libamdhip64")
+        os.mkfifo(tmp_path / "pipe.so")
         (tmp_path / "damaged.so").write_bytes(library.read_bytes()[:100])
         subprocess.run(["cc", "-x", "c", "-shared", "-o", tmp_path / "other.so", "-"], input=b"int nothing;", check=True)
         setting = str(tmp_path / name)

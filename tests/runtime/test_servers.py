@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -49,6 +50,72 @@ def test_streams_of_every_device_are_not_asked_for(table: Any, hip: FakeHip) -> 
     assert hip.events("stream_device") == []
     table.vector_add(f32(2, 3), f32(2, 3), f32(2, 3), 0xDEAD)  # HIP does not know it: the launch would say so
     assert len(hip.events("stream_device")) == 1
+
+
+# What makes the run time call an entry point, for each that can fail. Null pointers do no harm: a call that is to fail does nothing else.
+CALLS = {
+    "hipInit": "m.vector_add(a, a, a)",
+    "hipDeviceGetAttribute": "m.vector_add(a, a, a)",
+    "hipPointerGetAttributes": "m.vector_add(a, a, a)",
+    "hipGetDeviceCount": "native.device_count()",
+    "hipGetDevice": "native.current_device()",
+    "hipSetDevice": "native.set_device(0)",
+    "hipGetDevicePropertiesR0600": "native.target(0)",
+    "hipModuleLoadData": "native.load_code_object(b'')",
+    "hipModuleUnload": "native.unload(0)",
+    "hipModuleGetFunction": "native.function(0, 'f')",
+    "hipModuleGetGlobal": "native.global_variable(0, 'f')",
+    "hipModuleLaunchKernel": "m.vector_add(a, a, a)",
+    "hipDrvLaunchKernelEx": "m.grid(1, 1, 64, 2, 0)",
+    "hipFuncSetAttribute": "m.grid(1, 1, 64, 0, 65537)",
+    "hipMemcpyHtoD": "native.copy_to_device(0, b'')",
+    "hipStreamIsCapturing": "native.stream_is_capturing(0x10)",
+    "hipStreamGetDevice": "m.vector_add(a, a, a, 0x10)",
+}
+FAILING = """
+import numpy as np, os, fake_hip, fake_kernels.table as m
+from fake_kernels._flydsl.runtime import _native as native
+hip = fake_hip.FakeHip(os.environ["HIP"])
+a = np.zeros((2, 3), np.float32)
+hip.memory(a.ctypes.data, a.nbytes, 1)
+
+def left(call):
+    try:
+        eval(call)
+        raised = "nothing"
+    except Exception as error:
+        raised = type(error).__name__
+    return f"{raised} {hip.last_error()}"
+
+hip.fail("hipInit", 101)
+print("hipInit", left(CALLS.pop("hipInit")))
+m.__flydsl__.load(0)
+for name, call in CALLS.items():
+    hip.fail(name, 101)
+    print(name, left(call))
+hip.capture(0x10)
+print("null stream", left("native.stream_is_capturing(0)"))
+hip.capture(None)
+hip.fail("hipModuleLaunchKernel", 9)
+hip.fail("hipSetDevice", 101, 1)
+bound = m.vector_add.bind(a, a, a)
+native.set_device(1)
+print("both", left("bound()"))
+"""
+
+
+def test_no_error_is_left_for_others(run_python: Callable[..., Any], hip_library: Path) -> None:
+    """What was answered or raised here must not be the last error that the next caller of HIP finds."""
+    source = (Path(__file__).parents[2] / "native" / "hip_driver.c").read_text(encoding="utf-8")
+    cannot_fail = {"hipGetLastError", "hipGetErrorName", "hipGetErrorString"}
+    older = {"hipGetDeviceProperties"}  # in the place of hipGetDevicePropertiesR0600
+    assert set(CALLS) == set(re.findall(r'ENTRY\("(\w+)"', source)) - cannot_fail - older
+    raised = dict.fromkeys(CALLS, "DriverError")
+    raised |= {"hipInit": "NoDeviceError", "hipModuleLaunchKernel": "LaunchError", "hipDrvLaunchKernelEx": "LaunchError"}
+    questions = ("hipFuncSetAttribute", "hipStreamIsCapturing", "hipStreamGetDevice", "hipDeviceGetAttribute", "hipPointerGetAttributes")
+    raised |= dict.fromkeys((*questions, "null stream"), "nothing") | {"both": "LaunchError"}
+    found = run_call(run_python, f"CALLS = {CALLS}" + FAILING, HIP=str(hip_library), FAKE_HIP_PAGEABLE="0")
+    assert found == [f"{name} {error} 0" for name, error in raised.items()]
 
 
 def run_call(run_python: Callable[..., Any], script: str, **options: Any) -> list[str]:

@@ -148,7 +148,14 @@ def test_parse() -> None:
         ("gfx943", f'K: unknown architecture "gfx943"\n    -> Did you mean "gfx942"? {KNOWN}'),
         ("gfx11000", f'K: unknown architecture "gfx11000"\n    -> Did you mean "gfx1100"? {KNOWN}'),
         ("942", f'K: unknown architecture "942"\n    -> Did you mean "gfx942"? {KNOWN}'),
-        ("mi400", f'K: unknown architecture "mi400"\n    -> {KNOWN}'),
+        ("mi400", f'K: "mi400" is neither a gfx target nor a known product\n    -> {KNOWN}'),
+        ("MI999", f'K: "MI999" is neither a gfx target nor a known product\n    -> {KNOWN}'),
+        ("mi 999", f'K: "mi 999" is neither a gfx target nor a known product\n    -> {KNOWN}'),
+        ("GFX9999", f'K: unknown architecture "GFX9999"\n    -> {KNOWN}'),
+        ("GFX 942", 'K: "GFX 942" is not an architecture name: it has blanks\n    -> write "gfx942"'),
+        ("GFX943", f'K: unknown architecture "GFX943"\n    -> Did you mean "gfx942"? {KNOWN}'),
+        ("GFX908", f'K: "GFX908" is older than gfx90a, the oldest processor supported\n    -> {KNOWN}'),
+        ("GFX940", 'K: "GFX940" was a pre-production chip and is no longer in LLVM\n    -> write "gfx942"'),
         (
             "MI100",
             (

@@ -17,6 +17,7 @@ from flydsl_build.codec import NO_DEFAULT, EnumMember
 from flydsl_build.consumers.python_source import docstring, is_name, literal, names_of_type, signature
 from flydsl_build.consumers.templates import StubError, render
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
+from flydsl_build.dtypes import FLOAT_DTYPES
 from flydsl_build.errors import FaultCollector
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ _CLASS_PREFIX: Final = "_Launcher_"
 _BOUND_PREFIX: Final = "_Bound_"
 _RETURNED_PREFIX: Final = "_Returned_"
 _OWN_PREFIXES: Final = (_CLASS_PREFIX, _BOUND_PREFIX, _RETURNED_PREFIX)
-_FLOATS: Final = ("f", "bf")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -523,7 +523,7 @@ def _factory_type(parameter: Parameter, launcher: LauncherEntry) -> str:
 def _scalar(dtype: str) -> str:
     if dtype == "bool":
         return "bool"
-    return "float" if dtype.startswith(_FLOATS) else "int"
+    return "float" if dtype in FLOAT_DTYPES else "int"
 
 
 def _value_type(parameter: Parameter, values: Iterable[PlainValue]) -> str:

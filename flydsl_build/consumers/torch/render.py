@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from flydsl_build.codec import NO_DEFAULT, EnumMember
 from flydsl_build.consumers.python_source import docstring, literal, names_of_type, signature
 from flydsl_build.consumers.templates import StubError, render
 from flydsl_build.declare.argument_types import PointerType, ScalarType, TensorType
+from flydsl_build.dtypes import FLOAT_DTYPES
 from flydsl_build.errors import Fault
 
 if TYPE_CHECKING:
@@ -254,8 +254,8 @@ class _Module:
         can_look_up = not has_fields and not is_mixed and not any(parameter.kind in _KEYWORDS for parameter in own)
         frozen = {name for each in launcher.specializations for name, value in each.params.items() if isinstance(value, tuple)}
         keys = [tuple(members[0].params.get(parameter.name, ...) for parameter in own) for members in groups]
-        # 1, 1.0 and True are one key: which of them was built, the factory itself finds out.
-        alike = Counter(keys if can_look_up else ())
+        # 1, 1.0 and True would be one key.
+        exact = {name for name, every in values_of.items() if any(map(_has_number, every))}
         built = []
         classes: dict[str | None, dict[str, None]] = {}
         for members, key in zip(groups, keys, strict=True):
@@ -272,13 +272,15 @@ class _Module:
                 name = self.type_of(maker)
                 classes.setdefault(element, {})[name] = None
             call = _call(own, {name: literal(value) for name, value in members[0].params.items()})
-            text = _key(own, {parameter.name: "..." if value is ... else _in_key(value) for parameter, value in zip(own, key, strict=True)})
-            built.append(_Built(call=call, key=text if can_look_up and alike[key] == 1 else "", value=_in_form(launcher, values)))
+            texts = {parameter.name: "..." if value is ... else _in_key(value) for parameter, value in zip(own, key, strict=True)}
+            text = _key(own, {name: f"_ops.exact({text})" if name in exact else text for name, text in texts.items()})
+            built.append(_Built(call=call, key=text if can_look_up else "", value=_in_form(launcher, values)))
         doc = launcher.doc or f"Return what {launcher.name} returns, as ops of torch."
         asked = {parameter.name: f"_ops.frozen({parameter.name})" if parameter.name in frozen else parameter.name for parameter in own}
         types = [parameter.name for parameter in own if parameter.role == "type"]
         asked |= {name: f"_type_name({name})" for name in types}
         asked |= {name: _member_name(name, enum) for name, enum in enums.items()}
+        look_up = asked | {name: f"_ops.exact({name})" for name in exact}
         self.has_types = self.has_types or bool(types)
         left_out = _left_out(launcher)
         return _Factory(
@@ -287,7 +289,7 @@ class _Module:
             typed_signature=signature(own, {one.name: _factory_type(one, launcher) for one in own}, left_out=left_out),
             result=self.result(launcher, {element: list(names) for element, names in classes.items()}),
             doc=docstring(doc, indent="    "),
-            key=_key(own, asked) if can_look_up else "",
+            key=_key(own, look_up) if can_look_up else "",
             call=_call(own, asked, left_out),
             returned=f'_Returned_{launcher.name} = _namedtuple("{launcher.name}", {literal(launcher.returns.names)})'
             if launcher.returns is not None and launcher.returns.form == "namedtuple"
@@ -417,7 +419,7 @@ def _type_of_argument(specialization: SpecializationEntry, name: str) -> str:
         case ScalarType(dtype="bool"):
             return "bool"
         case ScalarType(dtype=dtype):
-            return "float" if dtype.startswith(("f", "bf")) else "SymInt"
+            return "float" if dtype in FLOAT_DTYPES else "SymInt"
         case _:
             raise _NoTypeError(f"{name} is a struct, for which an op of torch has no type")
 
@@ -532,6 +534,10 @@ def _word(name: str, value: PlainValue) -> str:
 
 def _has_member(values: Iterable[PlainValue]) -> bool:
     return any(isinstance(one, EnumMember) or (isinstance(one, tuple) and _has_member(one)) for one in values)
+
+
+def _has_number(value: PlainValue) -> bool:
+    return any(map(_has_number, value)) if isinstance(value, tuple) else isinstance(value, int | float)
 
 
 def _in_key(value: PlainValue) -> str:

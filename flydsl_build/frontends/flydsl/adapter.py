@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import linecache
 import os
@@ -35,7 +36,7 @@ from flydsl.expr.struct import _effective_field_defs, _is_constexpr_type, is_spe
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flydsl_build.declare.argument_types import PointerType, ScalarType, StreamType, StructType, TensorType
-from flydsl_build.dtypes import DTYPE_TABLE, DTYPES
+from flydsl_build.dtypes import DTYPE_TABLE, DTYPES, FLOAT_DTYPES, SCALAR_DTYPES
 from flydsl_build.errors import collapsed, did_you_mean
 from flydsl_build.frontends.flydsl.externs import ExternCall
 from flydsl_build.jobs.author_code import relative_to_roots
@@ -53,6 +54,7 @@ __all__ = [
     "Lowered",
     "author_frames",
     "constexpr_type",
+    "extern_symbols",
     "has_constants",
     "is_launcher",
     "is_struct",
@@ -72,51 +74,24 @@ __all__ = [
     "type_name",
     "type_of_annotation",
     "type_of_name",
+    "was_raised_by_flydsl",
 ]
 
 # FlyDSL releases whose private names were checked against this module.
 TESTED_VERSIONS = ("0.5",)
 
-_NUMERIC = {
-    "i8": numeric.Int8,
-    "i16": numeric.Int16,
-    "i32": numeric.Int32,
-    "i64": numeric.Int64,
-    "u8": numeric.Uint8,
-    "u16": numeric.Uint16,
-    "u32": numeric.Uint32,
-    "u64": numeric.Uint64,
-    "f16": numeric.Float16,
-    "bf16": numeric.BFloat16,
-    "f32": numeric.Float32,
-    "f64": numeric.Float64,
-    "bool": numeric.Boolean,
-}
+_TYPES = {dtype.name: getattr(numeric, dtype.flydsl) for dtype in DTYPE_TABLE if dtype.flydsl}
+_TYPE_NAMES = {value: name for name, value in _TYPES.items()}
 _SHORT_STRIDE_BITS = 32
-_NUMERIC_NAMES = {value: name for name, value in _NUMERIC.items()}
+_SCALAR_NAMES = {_TYPES[name]: name for name in SCALAR_DTYPES}
 
-_ELEMENT_TYPES: dict[str, Callable[[], ir.Type]] = {
-    **{
-        name: functools.partial(ir.IntegerType.get_signless, bits)
-        for name, bits in DTYPES.items()
-        if name[0] in "iu" and name[1:].isdigit()
-    },
-    "bool": functools.partial(ir.IntegerType.get_signless, 1),
-    "f16": ir.F16Type.get,
-    "bf16": ir.BF16Type.get,
-    "f32": ir.F32Type.get,
-    "f64": ir.F64Type.get,
-    "f8e4m3fn": ir.Float8E4M3FNType.get,
-    "f8e4m3fnuz": ir.Float8E4M3FNUZType.get,
-    "f8e5m2": ir.Float8E5M2Type.get,
-    "f8e5m2fnuz": ir.Float8E5M2FNUZType.get,
-    "f8e4m3b11fnuz": ir.Float8E4M3B11FNUZType.get,
-    "f8e4m3": ir.Float8E4M3Type.get,
-    "f8e8m0fnu": ir.Float8E8M0FNUType.get,
-    "f6e2m3fn": ir.Float6E2M3FNType.get,
-    "f6e3m2fn": ir.Float6E3M2FNType.get,
-    "f4e2m1fn": ir.Float4E2M1FNType.get,
-}
+
+def _element_type(dtype: str) -> ir.Type:
+    """Return MLIR's type of a dtype."""
+    if dtype not in FLOAT_DTYPES:
+        return ir.IntegerType.get_signless(1 if dtype == "bool" else DTYPES[dtype])
+    name = f"Float{dtype[1:].upper()}" if "e" in dtype else dtype.upper()
+    return getattr(ir, f"{name}Type").get()
 
 
 class ArgumentError(Exception):
@@ -202,6 +177,14 @@ class Lowered:
     link_libs: list[str] = field(default_factory=list)
     hints: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def takes_half_bytes(self) -> bool:
+        """Whether elements of 4 bits are taken from global memory one by one, where LLVM has them a byte apart."""
+        return _HALF_BYTES.search(self.text) is not None
+
+
+_HALF_BYTES = re.compile(r"llvm\.getelementptr .* -> !llvm\.ptr<1>, i4$|rocdl\.raw\.ptr\.buffer\.(load|store) .* : i4$", re.MULTILINE)
+
 
 def lower(  # noqa: PLR0913 - each is one thing FlyDSL is told
     launcher: Any,
@@ -275,6 +258,12 @@ def lower(  # noqa: PLR0913 - each is one thing FlyDSL is told
         msg = "FlyDSL compiled nothing"
         raise RuntimeError(msg)
     return lowered
+
+
+def extern_symbols() -> tuple[str, ...]:
+    """Return the names of the extern functions that modules and factories have made: what kernels may call, where none is traced."""
+    made = (one for one in gc.get_objects() if issubclass(type(one), ExternFunction))
+    return tuple(sorted({one.symbol for one in made}))
 
 
 @contextlib.contextmanager
@@ -386,7 +375,7 @@ def parameter_role(annotation: Any) -> str | None:  # noqa: PLR0911 - one return
         return "tensor"
     if issubclass(annotation, Pointer):
         return "pointer"
-    if annotation in _NUMERIC_NAMES:
+    if annotation in _SCALAR_NAMES:
         return "scalar"
     return None
 
@@ -408,7 +397,7 @@ def type_of_annotation(annotation: Any, declared: ArgumentType | None) -> Argume
     if role == "stream":
         return StreamType()
     if role == "scalar":
-        return ScalarType(dtype=_NUMERIC_NAMES[annotation])
+        return ScalarType(dtype=_SCALAR_NAMES[annotation])
     if role == "struct":
         given = dict(declared.fields) if isinstance(declared, StructType) else {}
         fields = []
@@ -481,7 +470,11 @@ def struct_constants(kind: type, table: dict[str, Any], convert: Callable[[Any, 
     found: dict[str, Any] = {}
     for name, spec in fields.items():
         if name in constants:
-            found[name] = convert(table[name], spec)
+            try:
+                found[name] = convert(table[name], spec)
+            except ArgumentError as error:
+                msg = f"field {name} of struct {kind.__name__}: {error}"
+                raise ArgumentError(msg, error.fix) from error.__cause__
         elif name in inner:
             given = table.get(name, {})
             if not isinstance(given, dict):
@@ -520,7 +513,7 @@ class _DeclaredTensor(jit_argument.MemRefJitArg):
 
     @property
     def element_type(self) -> ir.Type:
-        return _ELEMENT_TYPES[self.declared.dtype]()
+        return _element_type(self.declared.dtype)
 
     def __c_abi_spec__(self) -> Any:
         msg = "a declared tensor cannot be launched"
@@ -546,7 +539,7 @@ def make_argument(declared: ArgumentType, annotation: Any, constants: dict[str, 
     if isinstance(declared, TensorType):
         return _DeclaredTensor(declared)
     if isinstance(declared, ScalarType):
-        return _NUMERIC[declared.dtype](0)
+        return _TYPES[declared.dtype](0)
     if isinstance(declared, StreamType):
         return Stream(None)
     if isinstance(declared, PointerType):
@@ -564,20 +557,6 @@ def make_argument(declared: ArgumentType, annotation: Any, constants: dict[str, 
             raise ArgumentError(str(error)) from None
     msg = f"unknown argument type {declared!r}"
     raise ArgumentError(msg)
-
-
-_POINTEES = {
-    **_NUMERIC,
-    "f8e4m3fn": numeric.Float8E4M3FN,
-    "f8e4m3fnuz": numeric.Float8E4M3FNUZ,
-    "f8e5m2": numeric.Float8E5M2,
-    "f8e8m0fnu": numeric.Float8E8M0FNU,
-    "f4e2m1fn": numeric.Float4E2M1FN,
-}
-
-
-_TYPES = {dtype.name: getattr(numeric, dtype.flydsl) for dtype in DTYPE_TABLE if dtype.flydsl}
-_TYPE_NAMES = {value: name for name, value in _TYPES.items()}
 
 
 def type_of_name(name: str) -> Any:
@@ -606,10 +585,10 @@ def type_name(value: Any) -> str | None:
 
 def _pointee(dtype: str) -> Any:
     try:
-        return _POINTEES[dtype]
+        return _TYPES[dtype]
     except KeyError:
         msg = f"FlyDSL has no pointers to {dtype}"
-        raise ArgumentError(msg) from None
+        raise ArgumentError(msg, 'declare it as "ptr<u8>"') from None
 
 
 # --- errors ------------------------------------------------------------------------------------------------------------
@@ -619,6 +598,12 @@ def _pointee(dtype: str) -> Any:
 def _framework_folders() -> tuple[str, ...]:
     own = Path(__file__).resolve().parents[1]
     return (str(Path(flydsl.__file__).resolve().parent) + os.sep, str(own) + os.sep)
+
+
+def was_raised_by_flydsl(error: BaseException) -> bool:
+    """Tell whether an error comes out of FlyDSL, not of the author's own lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and os.path.realpath(frames[-1].filename).startswith(_framework_folders())
 
 
 def author_frames(error: BaseException, roots: Sequence[str]) -> list[str]:

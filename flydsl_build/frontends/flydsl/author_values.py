@@ -48,6 +48,7 @@ __all__ = [
 _DEEPEST = 16
 _EMPTY = inspect.Parameter.empty
 _PLAIN = (bool, int, float, str, NoneType)
+_AS_TOML = {bool: "true or false", int: "a whole number", float: "a number", str: "text in quotes"}
 _WHAT_A_TABLE_SAYS = "a table says text, numbers, booleans, members of enums, FlyDSL types, and tuples and objects of these"
 
 
@@ -143,19 +144,18 @@ def converted(value: Any, annotation: Any, default: Any = _EMPTY) -> Any:
         except ArgumentError as error:
             if str(error):
                 reasons.append(error)
-    # Where only plain values can be meant, the same value in a call of the source means the same.
-    if all(map(_is_plain, types_admitted)) and not isinstance(value, dict):
-        return value
     if reasons:
         raise reasons[0]
-    raise _refusal(value, annotation)
+    raise _refusal(value, annotation, types_admitted)
 
 
-def _refusal(value: Any, annotation: Any) -> ArgumentError:
+def _refusal(value: Any, annotation: Any, types_admitted: Sequence[Any]) -> ArgumentError:
     if isinstance(value, dict):
         what = "found a table, and it is not annotated with a dataclass, named tuple or fx.struct"
         return ArgumentError(what, "annotate it with the class that the table is to make an object of")
-    return ArgumentError(f"{_spelled(value)} is no {_shown(annotation)}, as which it is annotated", _WHAT_A_TABLE_SAYS)
+    said = [_AS_TOML[one] for one in types_admitted if one in _AS_TOML]
+    fix = f"write {' or '.join(said)}" if len(said) == len(set(types_admitted) - {NoneType}) else _WHAT_A_TABLE_SAYS
+    return ArgumentError(f"{_spelled(value)} is no {_shown(annotation)}, as which it is annotated", fix)
 
 
 def _shown(annotation: Any) -> str:
@@ -233,9 +233,10 @@ def _accepts(kind: Any, value: Any) -> bool:
         return not isinstance(value, dict)
     if typing.get_origin(kind) is typing.Literal:
         return any(type(one) is type(value) and one == value for one in typing.get_args(kind))
-    if kind is float or adapter.parameter_role(kind) == "scalar":
+    if adapter.parameter_role(kind) == "scalar":
         return isinstance(value, int | float)
-    if isinstance(value, tuple | dict) or not isinstance(kind, type):
+    # True is an int of Python's, but `x is True` and `x // 2` tell them apart.
+    if isinstance(value, tuple | dict) or not isinstance(kind, type) or (kind is int and isinstance(value, bool)):
         return False
     try:
         return isinstance(value, kind)
@@ -260,11 +261,28 @@ def _convert(kind: Any, value: Any) -> Any:
         return _literal(kind, value)
     if adapter.parameter_role(kind) == "type" and isinstance(value, str):
         return adapter.type_of_name(value)
+    if kind is float and type(value) is int:
+        return _as_float(value)
     if isinstance(kind, type) and _has_fields(kind) and isinstance(value, dict):
         return _make_object(kind, value)
     if isinstance(value, tuple) and _is_sequence(kind):
         return _sequence(kind, value)
     raise ArgumentError("")
+
+
+def _as_float(value: int) -> float:
+    """Return a whole number as the float that it stands for where a float is annotated, as for type checkers.
+
+    Raises
+    ------
+    ArgumentError
+        No float is equal to it.
+    """
+    with contextlib.suppress(OverflowError):
+        if float(value) == value:
+            return float(value)
+    msg = f"no float is equal to {value}"
+    raise ArgumentError(msg, "write the float that is meant")
 
 
 def _sequence(kind: Any, items: tuple[Any, ...]) -> Any:
@@ -314,10 +332,9 @@ def _member(kind: Any, value: Any) -> Any:
             if type(one.value) is type(value) and one.value == value:
                 return one
         if issubclass(kind, enum.Flag):
-            with_number = {**names, str(value): value} if type(value) is int else names
-            parts = [part.strip() for part in str(value).split("|")]
+            parts = [value] if type(value) is int else [part.strip() for part in str(value).split("|")]
             try:
-                numbers = [int(part) if part.isdecimal() else with_number[part].value for part in parts]
+                numbers = [int(part) if str(part).isdecimal() else names[part].value for part in parts]
                 return kind(functools.reduce(operator.or_, numbers))
             except (KeyError, ValueError):
                 pass

@@ -119,12 +119,18 @@ def _check_declared_names(binding: Binding, signature: inspect.Signature) -> Non
     """Refuse what is declared for a parameter that is not there."""
     specialization = binding.specialization
     out = dict.fromkeys(specialization.out or ())
-    for kind, given in (("args", dict(specialization.args)), ("constexpr", dict(specialization.constexpr)), ("out", out)):
+    names = list(signature.parameters)
+    writable = [name for name, one in signature.parameters.items() if adapter.parameter_role(one.annotation) in _WRITABLE]
+    # The table of a factory is known by the factory's name, whose own parameters are others.
+    of = "the launcher of " if specialization.params is not None and specialization.element is None else ""
+    for kind, given, allowed in (
+        ("args", dict(specialization.args), names),
+        ("constexpr", dict(specialization.constexpr), names),
+        ("out", out, writable),
+    ):
         for name in given:
             if name not in signature.parameters:
-                binding.fault(
-                    f"{kind}.{name}: {specialization.title} has no parameter {name}", did_you_mean(name, list(signature.parameters))
-                )
+                binding.fault(f"{kind}.{name}: {of}{specialization.title} has no parameter {name}", did_you_mean(name, allowed))
 
 
 def _bind_constexpr_parameter(binding: Binding, parameter: inspect.Parameter, role: Role) -> None:
@@ -162,7 +168,9 @@ def _bind_run_time_parameter(binding: Binding, parameter: inspect.Parameter, rol
     try:
         constants = _struct_constants(binding, parameter)
     except adapter.ArgumentError as error:
-        binding.fault(f"constexpr.{name}: {error}", f"give the constexpr fields in a table: constexpr = {{ {name} = {{ … }} }}")
+        binding.fault(
+            f"constexpr.{name}: {error}", error.fix or f"give the constexpr fields in a table: constexpr = {{ {name} = {{ … }} }}"
+        )
         return
     if name in dict(binding.specialization.constexpr) and constants is None:
         binding.fault(f"constexpr.{name}: {name} is not a constexpr parameter", "annotate it as fx.Constexpr, or move it to args")
@@ -182,7 +190,7 @@ def _bind_run_time_parameter(binding: Binding, parameter: inspect.Parameter, rol
         binding.values[name] = adapter.make_argument(chosen, parameter.annotation, constants)
     except adapter.ArgumentError as error:
         where = "args" if constants is None else "constexpr"
-        binding.fault(f"{where}.{name}: {error}", "see Argument types in the README")
+        binding.fault(f"{where}.{name}: {error}", error.fix or "see Argument types in the README")
         return
     if constants is not None:
         binding.constexpr[name] = _recorded_constants(constants)

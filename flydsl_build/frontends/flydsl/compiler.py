@@ -106,7 +106,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
         distributions=init_distributions(objects, settings.package_roots),
         tools=adapter.tools(),
         seconds=time.perf_counter() - started,
-        symbols=tuple(dict.fromkeys(symbol for one in traced for symbol in one.externs.symbols)),
+        symbols=adapter.extern_symbols() if job.check else tuple(dict.fromkeys(name for one in traced for name in one.externs.symbols)),
         warnings=tuple(dict.fromkeys(warnings)),
         faults=tuple(faults),
     )

@@ -13,7 +13,6 @@ import difflib
 import functools
 import hashlib
 import os
-import stat
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from flydsl_build.jobs.author_code import import_reference
 from flydsl_build.jobs.environment import expand_placeholders
 from flydsl_build.jobs.job import BitcodeUse
 from flydsl_build.llvm_ir.reader import IRError, IRModule, read_ir
+from flydsl_build.regular_files import read_regular
 from flydsl_build.targets.processors import parse_target
 
 if TYPE_CHECKING:
@@ -270,12 +270,7 @@ class ExternResolver:
         shown = self._shown(path)
         origin = rule.where if rule is not None and rule.bitcode else "the source's bitcode_path"
         try:
-            # Opening a pipe that nobody writes to would wait for ever.
-            mode = path.stat().st_mode
-            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                use.faults.append(self._fault(symbol, f"bitcode {shown} is not a file", f"it was named by {origin}"))
-                return None
-            data = path.read_bytes()
+            data = read_regular(path)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({reason})"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for torch, for the worker processes only.
 
-`flydsl.compiler` imports torch for a Tensor class, a Stream class and the names of ten dtypes; none of them is needed to
+`flydsl.compiler` imports torch for a Tensor class, a Stream class and the names of dtypes; none of them is needed to
 compile. Where torch is not installed this module takes its place, so that kernels can be built without it.
 """
 
@@ -13,12 +13,13 @@ import sys
 import types
 from typing import NoReturn
 
+from flydsl_build.dtypes import DTYPE_TABLE
+
 __all__ = ["TorchMissingError", "install_torch_stand_in"]
 
-_DTYPES = (
-    *("float16", "bfloat16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"),
-    *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
-)
+# Names that numpy has with ml_dtypes, and torch has not.
+_NOT_TORCH = {"float8_e4m3", "float8_e4m3b11fnuz"}
+_DTYPES = tuple(dtype.framework for dtype in DTYPE_TABLE if dtype.framework and dtype.framework not in _NOT_TORCH)
 
 
 class TorchMissingError(ModuleNotFoundError):

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl._mlir import ir
 
+from flydsl_build.declare.specialization import AS_BYTES
+from flydsl_build.dtypes import HALF_BYTES
 from flydsl_build.errors import Fault
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories
 from flydsl_build.frontends.flydsl.binding import bind_with_options, described_parameter
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
-from flydsl_build.frontends.flydsl.faults import FaultError, explain, missing_fault_text
+from flydsl_build.frontends.flydsl.faults import AUTHORS_LINES, FaultError, explain, missing_fault_text
 from flydsl_build.jobs.captured_output import captured_stderr
 
 if TYPE_CHECKING:
@@ -161,12 +163,19 @@ def trace(
     except FaultError:
         raise
     except BaseException as error:  # noqa: BLE001 - an author's kernel runs while it is traced, and may raise anything
+        lines = f"{AUTHORS_LINES}; -C verbose=true shows FlyDSL's frames too"
+        hint = specialization.without_elements if adapter.was_raised_by_flydsl(error) else ""
         what, fix = missing_fault_text(error, specialization.title, settings) or (
             "FlyDSL could not compile it",
-            "see the author's lines below; -C verbose=true shows FlyDSL's frames too",
+            "; ".join(filter(None, [hint, lines])),
         )
         detail = "\n".join(filter(None, [explain(error, settings), output.text()]))
         raise FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix, detail=detail)) from None
+    packed = specialization.arguments_of(HALF_BYTES)
+    if packed and lowered.takes_half_bytes:
+        what = f"FlyDSL takes elements of {packed} a byte apart, but memory has two in a byte: they would be others, or past the end"
+        fix = f"copy whole bytes of it through a buffer tensor, or {AS_BYTES}"
+        raise FaultError(Fault(where=specialization.place(job.target), what=what, fix=fix))
     if options.debug_lines:
         # Line tables name files as the wheel's users would: no folder of the builder.
         for root in settings.package_roots:

@@ -112,7 +112,7 @@ NO_ARCHS = [
 NO_TABLE = [
     "!!  project              its settings are refused:",
     "                         tool.flydsl-build.kernels: no kernels are declared",
-    '                             -> add a table [tool.flydsl-build.kernels."module:attribute"], or allow-empty = true for a package without kernels',
+    '                             -> run `flydsl-build init`, which finds launchers and writes their tables; or add a table [tool.flydsl-build.kernels."module:attribute"], or allow-empty = true for a package without kernels',
 ]
 TABLE = '[tool.flydsl-build.kernels."m:f"]\n'
 BACKEND = '[build-system]\nbuild-backend = "flydsl_build.backend"\n'

@@ -126,7 +126,7 @@ ALL_MISSING = (
     "build environment: setuptools is not installed; jinja2 is not installed; flydsl is not installed; numpy is not installed\n"
     f"    -> {PIP}; builds with isolation install it themselves\n"
 )
-NO_LINKER = ": does not run ([Errno 2] No such file or directory: "
+NO_LINKER = "lld: {} does not exist\n    -> correct the path, or leave the setting out to have it searched for\n"
 HOOKS = ["prepare_metadata_for_build_wheel", "build_wheel", "prepare_metadata_for_build_editable", "build_editable"]
 
 
@@ -137,7 +137,7 @@ def test_all_that_is_missing_is_named_by_the_first_hook(tiny: Path, tmp_path: Pa
     answer = call_hook(tiny, hook, tmp_path / "out", config, hidden=hidden, ok=False)
     assert answer.output.count("\n  1. ") == answer.output.count("\n  2. ") == 1
     assert f"  1. {ALL_MISSING}" in answer.output
-    assert NO_LINKER in answer.output
+    assert f"  2. {NO_LINKER.format(config['lld'])}" in answer.output
     assert "Traceback" not in answer.output
     # With another base, that too.
     path = tiny / "pyproject.toml"
@@ -145,7 +145,7 @@ def test_all_that_is_missing_is_named_by_the_first_hook(tiny: Path, tmp_path: Pa
     answer = call_hook(tiny, hook, tmp_path / "out", config, hidden=hidden, ok=False)
     assert "  1. tool.flydsl-build.base: no_such_base cannot be imported here: No module named 'no_such_base'\n" in answer.output
     assert "  2. build environment: jinja2 is not installed; flydsl is not installed; numpy is not installed\n" in answer.output
-    assert NO_LINKER in answer.output
+    assert f"  3. {NO_LINKER.format(config['lld'])}" in answer.output
 
 
 @pytest.mark.parametrize("hook", HOOKS[2:])

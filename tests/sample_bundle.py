@@ -27,6 +27,7 @@ from flydsl_build.bundle.manifest import (
     manifest_kernels,
 )
 from flydsl_build.declare.argument_types import Dim, ScalarType, StreamType, TensorType
+from flydsl_build.jobs.job import Tool
 from flydsl_build.jobs.launcher import Parameter, Slot
 from flydsl_build.targets.code_object import read_code_object
 from flydsl_build.targets.offload_bundle import write_bundle
@@ -133,10 +134,12 @@ def manifest(bundle: OffloadBundle, library: Callable[[Manifest], bytes]) -> Man
         units=units,
         launchers=launchers,
         provenance=Provenance(
-            flydsl="0.5.0",
-            llvm="24.0.0git",
-            linker="LLD 19.1.7",
-            flydsl_build="0.1.0",
+            tools=(
+                Tool(name="flydsl", version="0.5.0", distribution="flydsl"),
+                Tool(name="LLVM", version="24.0git", distribution="flydsl"),
+                Tool(name="lld", version="22.1.0"),
+                Tool(name="flydsl-build", version="0.1.0", distribution="flydsl-build"),
+            ),
             bitcode=(),
             sources={"example_pkg/two.py": "0" * 64},
         ),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from flydsl_build.codec import encode
-from flydsl_build.jobs.job import CodeObjectBuild, JobResult, SpecializationBuild
+from flydsl_build.jobs.job import CodeObjectBuild, JobResult, SpecializationBuild, Tool
 
 # The content of the files that belong to it.
 FILES = {"main.hsaco": b"code", "f.o": b"host"}
@@ -47,8 +47,7 @@ RESULT: dict[str, Any] = encode(
         code_objects=(CodeObjectBuild(group="main", file="main.hsaco", kernels=("k",)),),
         sources={"pkg/mod.py": "0" * 64},
         distributions={"flydsl": "0.5.0"},
-        flydsl="0.5.0",
-        llvm="20",
+        tools=(Tool(name="flydsl", version="0.5.0", distribution="flydsl"),),
         seconds=2.0,
     )
 )

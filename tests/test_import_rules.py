@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from flydsl_build.jobs.frontend import FRONTENDS
+
 PACKAGE = Path(__file__).resolve().parents[1] / "flydsl_build"
 
 # From low to high: each room, and the rooms below it that it imports.
@@ -139,6 +141,21 @@ def test_files_import_each_other_in_no_circle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_front_ends_are_known_by_name_only() -> None:
+    """The list of front ends and the tables of declarations name a front end; nothing else does, and its files are imported by its own."""
+    places = set()
+    for path in FILES.values():
+        name = path.relative_to(PACKAGE).as_posix()
+        for front_end in FRONTENDS:
+            if name.startswith(f"frontends/{front_end}/"):
+                continue
+            assert not [one for one in imports(path) if one.startswith(f"flydsl_build.frontends.{front_end}")], name
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            if any(isinstance(node, ast.Constant) and node.value == front_end for node in ast.walk(tree)):
+                places.add(name)
+    assert places == {"config/tables.py", "jobs/frontend.py"}
 
 
 @pytest.mark.parametrize("room", ["runtime", "editable"])

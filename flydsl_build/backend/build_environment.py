@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from flydsl_build.cache.build_cache import open_cache
 from flydsl_build.errors import Fault, FaultCollector, ToolchainError
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.toolchain.discovery import find_linker, safe_temporary_folder
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ __all__ = ["name_of", "require_installed", "require_machine", "state_of", "syste
 _EXTRAS = {
     "setuptools": "build",
     "jinja2": "build",
-    "flydsl": "build",
-    "numpy": "build",
     "distributed": "dask",
     "variantlib": "variants",
 }
@@ -81,7 +80,8 @@ def require_installed(requirements: Sequence[str]) -> None:
     if wrong:
         found = [f"{name_of(one)} {'is ' * (states[one][1] == 'not installed')}{states[one][1]}" for one in wrong]
         install = " ".join(f'"{one}"' for one in wrong)
-        extras = {_EXTRAS.get(name_of(one), "") for one in wrong}
+        compilers = {one: "build" for frontend in frontends() for one in frontend.requirements}
+        extras = {compilers.get(one) or _EXTRAS.get(name_of(one), "") for one in wrong}
         brings = "" if "" in extras else f', or "flydsl-build[{",".join(sorted(extras))}]", which brings all that is needed'
         fix = f"pip install {install}{brings}; builds with isolation install it themselves"
         raise ToolchainError(Fault(where="build environment", what="; ".join(found), fix=fix))

@@ -171,7 +171,7 @@ def finalize_distribution(distribution: Distribution) -> None:
     running = session.current()
     if running is None:
         return
-    if not running.settings.kernels and not running.settings.kernels_from:
+    if not running.settings.frontends:
         return
     commands = distribution.cmdclass
     commands["build_flydsl"] = BuildFlydsl

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flydsl_build
+from flydsl_build.backend.build_environment import name_of
 from flydsl_build.config.settings import read_settings
 from flydsl_build.consumers import served_modules, wanted_consumers
 from flydsl_build.editable.freshness import Freshness
 from flydsl_build.editable.installation import SCHEMA, read_state, write_json
 from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.errors import BuildError, Fault, ToolchainError
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.pipeline import build_kernels
 from flydsl_build.package.project import EDITABLE_FOLDER, Project
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_kernels", "main"]
 
-# What compiling depends on beside what the compile processes tell.
-_PROGRAMS = ("dist:flydsl", "dist:flydsl-build")
 # The scheduler sets these.
 _CONSTANT = ("env:FLYDSL_BUILD_EDITABLE", "env:PYTHONDONTWRITEBYTECODE", "env:PYTHONHASHSEED")
 # Concern one build alone.
@@ -66,6 +66,8 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "package_roots": list(layout.package_roots),
         "top_levels": sorted(layout.top_levels),
         "config": config,
+        # What a process that compiles imports.
+        "needs": ["flydsl_build", *(package for frontend in frontends(settings.frontends) for package in frontend.packages), "jinja2"],
         "folder": str(Path(project, "build", EDITABLE_FOLDER, hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):
@@ -111,7 +113,9 @@ def _compile(settings: Settings, facts: Mapping[str, Any], *, only: str | None) 
         # One run time serves all modules of a package: those of another version are not kept beside new ones.
         only, state = None, {"modules": {}, "runtimes": {}}
     fresh = Freshness(facts["project"], {}, os.environ)
-    common = {name: digest for name in _PROGRAMS if (digest := fresh[name]) is not None}
+    # What compiling depends on beside what the compile processes tell.
+    programs = (*(name_of(frontend.requirements[0]) for frontend in frontends(settings.frontends)), "flydsl-build")
+    common = {name: digest for name in map("dist:{}".format, programs) if (digest := fresh[name]) is not None}
     declarations = fresh["declared:"]
     tables = {f"table:{kernel.module}": fresh[f"table:{kernel.module}"] for kernel in settings.kernels}
     generation = Path(tempfile.mkdtemp(prefix="g-", dir=folder))

@@ -18,10 +18,11 @@ from flydsl_build.config.settings import base_settings, read_settings
 from flydsl_build.config.sources import given_settings
 from flydsl_build.errors import UNWRITABLE, BuildError, Fault, excerpt
 from flydsl_build.jobs.author_code import relative_to_roots, text_of
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.toolchain.discovery import linker_is_present
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
     from flydsl_build.backend.session import Layout, Session
@@ -37,15 +38,13 @@ __all__ = [
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
     "installed_needs_of",
+    "kernel_requirements",
     "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
 
 SETUPTOOLS = "setuptools>=77"
 JINJA = "jinja2>=3.1"
-FLYDSL = "flydsl>=0.5,<0.6"
-# flydsl imports it without declaring it.
-NUMPY = "numpy"
 ZIGLANG = "ziglang>=0.13"
 DISTRIBUTED = "distributed>=2024.2"
 VARIANTLIB = "variantlib>=0.2,<0.3"
@@ -170,10 +169,15 @@ def _requires(settings: Settings, hook: str, config_settings: Any, own: list[str
     return [*own, *base]
 
 
+def kernel_requirements(names: Sequence[str]) -> list[str]:
+    """Return what has to be installed to compile kernels of these front ends and to render their stubs; nothing without front ends."""
+    return [JINJA, *dict.fromkeys(one for frontend in frontends(names) for one in frontend.requirements)] if names else []
+
+
 def _needs_of(settings: Settings) -> list[str]:
     """Return what compiling kernels needs."""
-    needed = [JINJA, FLYDSL, NUMPY]
-    if not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
+    needed = kernel_requirements(settings.frontends)
+    if needed and not settings.lld and not linker_is_present(rocm_path=settings.rocm_path):
         needed.append(ZIGLANG)
     return [*needed, *_needs_of_settings(settings)]
 
@@ -193,14 +197,14 @@ def _needs_of_settings(settings: Settings) -> list[str]:
 def installed_needs_of(settings: Settings) -> list[str]:
     """Return what has to be installed to compile kernels. A linker need not come from a package, and a cache may be left out."""
     base = [SETUPTOOLS] if settings.has_setuptools_base else []
-    return [*base, JINJA, FLYDSL, NUMPY, *_needs_of_settings(settings)]
+    return [*base, *kernel_requirements(settings.frontends), *_needs_of_settings(settings)]
 
 
 def _require_machine(settings: Settings, *, compiles: bool = True) -> None:
     """Refuse to build where that cannot work, with everything that is missing: for the base back end, and for the kernels."""
     errors: list[BuildError] = []
     checks: list[Callable[[], Any]] = [lambda: _base(settings)]
-    if compiles and (settings.kernels or settings.kernels_from):
+    if compiles and settings.frontends:
         # What kernels need names setuptools too, in one fault.
         checks = [*([] if settings.has_setuptools_base else checks), lambda: require_machine(settings, installed_needs_of(settings))]
     for check in checks:
@@ -341,7 +345,7 @@ def _build(wheel_directory: str, config_settings: Any, *, devices: bool = False)
             running = session.Session(settings=settings, project=Path.cwd(), editable=False, form=form)
             with session.active(running):
                 wheel = _base_wheel(settings, "build_wheel", temporary, config_settings)
-            if not settings.has_setuptools_base and (settings.kernels or settings.kernels_from):
+            if not settings.has_setuptools_base and settings.frontends:
                 from flydsl_build.backend.base_backend import add_kernels
 
                 wheel = add_kernels(wheel, settings, form)
@@ -384,7 +388,7 @@ def build_editable(wheel_directory: str, config_settings: Any, metadata_director
         with session.active(running):
             prepared = _prepared(settings, metadata_directory)
             wheel = _base_wheel(settings, "build_editable", temporary, config_settings, prepared)
-        if not settings.kernels and not settings.kernels_from:
+        if not settings.frontends:
             pass
         elif settings.editable == "aot":
             from flydsl_build.backend.editable import add_kernels

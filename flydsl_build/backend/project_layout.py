@@ -21,12 +21,9 @@ __all__ = ["package_roots_of", "with_declarations"]
 
 def with_declarations(settings: Settings) -> Settings:
     """Return settings with the kernels of `kernels-from`, whose function is called in a process of its own, as in a build."""
-    assert settings.kernels_from is not None
     roots = package_roots_of(settings)
     cache = open_cache(settings, os.environ, _say)
-    declared = collect_declarations(
-        settings.kernels_from, package_roots=roots, project=settings.project_dir, timeout=settings.timeout, cache=cache
-    )
+    declared = collect_declarations(settings, package_roots=roots, project=settings.project_dir, cache=cache)
     cache.close()
     return extend_with_declarations(settings, declared.pairs)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from flydsl_build.codec import DecodeError, EnumMember, PlainValue, decode, encode, join
 from flydsl_build.declare.argument_types import ArgumentType, StructType, TensorType
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.jobs.job import Tool
 from flydsl_build.jobs.launcher import EnumClass, Parameter, Slot
 from flydsl_build.regular_files import read_regular
 
@@ -52,7 +53,7 @@ __all__ = [
     "read_manifest",
 ]
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Version of the manifest's form; a reader refuses newer ones."""
 
 Load: TypeAlias = Literal["import", "lazy"]
@@ -401,6 +402,8 @@ class Provenance:
 
     Parameters
     ----------
+    tools
+        The front end's compiler first, then what is inside of it or is run by it; flydsl-build last.
     bitcode, device_libraries
         What was linked into code objects: of externs, and of ROCm's device libraries.
     sources
@@ -409,10 +412,7 @@ class Provenance:
         Top-level modules of init functions from elsewhere to the distributions that had them.
     """
 
-    flydsl: str
-    llvm: str
-    linker: str
-    flydsl_build: str
+    tools: tuple[Tool, ...]
     bitcode: tuple[Bitcode, ...]
     sources: dict[str, str] = field(metadata={"check": _check_digests})
     distributions: dict[str, str] = field(default_factory=dict)
@@ -500,9 +500,10 @@ class Manifest:
         schema = value.get("schema")
         if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
             raise ManifestError(Fault(where=f"{where}: schema", what="is not a version number, so the file is not a manifest"))
-        if schema > SCHEMA:
-            what = f"is {schema}, this version of flydsl-build reads manifests up to {SCHEMA}"
-            raise ManifestError(Fault(where=f"{where}: schema", what=what, fix="use the flydsl-build that wrote it, or a newer one"))
+        if schema != SCHEMA:
+            what = f"is {schema}, this version of flydsl-build reads manifests of schema {SCHEMA}"
+            fix = "use the flydsl-build that wrote it" + (", or a newer one" if schema > SCHEMA else ", or build the wheel again")
+            raise ManifestError(Fault(where=f"{where}: schema", what=what, fix=fix))
         try:
             manifest: Manifest = decode(cls, value, where=where)
         except DecodeError as error:

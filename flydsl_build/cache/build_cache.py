@@ -2,7 +2,7 @@
 """Results of jobs, kept between builds.
 
 A result is found in two steps, as in ccache's direct mode (https://ccache.dev/manual/latest.html#_the_direct_mode). What is known before
-anything is compiled (the job, FlyDSL, this program, the linker, the device libraries) makes the key of a request. A request has
+anything is compiled (the job, the compiler, this program, the linker, the device libraries) makes the key of a request. A request has
 a list of earlier results, each with the dependencies that its compile process reported: the first whose dependencies are all what
 they were is the answer. So nothing of the author's is imported to find out that nothing changed.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import sys
@@ -24,8 +23,9 @@ from flydsl_build.cache.folder import CacheFolder, Lock, default_folder
 from flydsl_build.cache.records import CompileTime, KeptFiles, KeptResult, PackedResult
 from flydsl_build.cache.remote import RemoteCache, require_fsspec
 from flydsl_build.codec import DecodeError, encode
-from flydsl_build.editable.resolution import digest_of_file, digest_of_record
+from flydsl_build.editable.resolution import digest_of_file
 from flydsl_build.jobs.environment import worker_environment
+from flydsl_build.jobs.frontend import frontends
 from flydsl_build.jobs.results import StoredResult, checked_result, facts_of, files_of, pack_result, stored_result, write_result
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flydsl_build.config.settings import Settings
     from flydsl_build.jobs.job import Job, Linker, Toolkit
 
-__all__ = ["BuildCache", "flydsl_digest", "open_cache", "own_digest", "python_digest", "toolchain_digest"]
+__all__ = ["BuildCache", "compilers_digest", "open_cache", "own_digest", "python_digest", "toolchain_digest"]
 
 # Results of one request: branches of a project that are built by turns.
 _RESULTS = 16
@@ -225,7 +225,7 @@ class BuildCache:
 
     def _request(self, job: Job) -> str:
         if job.output not in self._requests:
-            self._requests[job.output] = _digest(self._toolchain, _request_of(job))
+            self._requests[job.output] = _digest(self._toolchain, compilers_digest([job.frontend]), _request_of(job))
         return self._requests[job.output]
 
     @staticmethod
@@ -292,15 +292,20 @@ def _request_of(job: Job) -> dict[str, Any]:
 
 
 def toolchain_digest(toolkit: Toolkit, linker: Linker, *, project: Path, package_roots: Sequence[str]) -> str:
-    """Return a digest over everything besides the job and the author's files that code objects depend on."""
+    """Return a digest over everything besides the job, its compiler and the author's files that code objects depend on."""
     bitcode = _folder_digest(Path(toolkit.folder, "amdgcn", "bitcode"))
     return _digest(python_digest(project=project, package_roots=package_roots), linker.version, linker.identity, bitcode)
 
 
 def python_digest(*, project: Path, package_roots: Sequence[str]) -> str:
-    """Return a digest over what a process has that imports the author's modules, besides these."""
+    """Return a digest over what a process has that imports the author's modules, besides these and compilers."""
     roots = [os.path.relpath(os.path.realpath(root), os.path.realpath(project)) for root in package_roots]
-    return _digest(__version__, own_digest(), flydsl_digest(), sys.implementation.cache_tag, roots)
+    return _digest(__version__, own_digest(), sys.implementation.cache_tag, roots)
+
+
+def compilers_digest(names: Iterable[str]) -> str:
+    """Return a digest over the compilers of the front ends of these names."""
+    return _digest([[one.name, one.digest()] for one in frontends(names)])
 
 
 @functools.cache
@@ -314,32 +319,3 @@ def own_digest() -> str:
 
 def _folder_digest(folder: Path) -> str:
     return _digest([[path.name, digest_of_file(path)] for path in sorted(folder.glob("*"))])
-
-
-@functools.cache
-def flydsl_digest() -> str:
-    """Return a digest of the FlyDSL that compile processes will import, without importing it.
-
-    An installed one is described by its RECORD. A source tree, which has none that holds, is by sizes and times.
-    """
-    from importlib import metadata
-
-    spec = importlib.util.find_spec("flydsl")
-    origin = spec.origin if spec is not None and spec.origin else ""
-    try:
-        found = metadata.distribution("flydsl")
-    except metadata.PackageNotFoundError:
-        found = None
-    if found is not None and origin and os.path.realpath(str(found.locate_file("flydsl/__init__.py"))) == os.path.realpath(origin):
-        record = found.read_text("RECORD")
-        if record and "flydsl/__init__.py," in record:
-            return _digest(found.version, digest_of_record(record))
-    if not origin:
-        return ""
-    folder = Path(origin).parent
-    states = []
-    for path in sorted(folder.rglob("*")):
-        if path.suffix != ".pyc" and path.is_file():
-            status = path.stat()
-            states.append([str(path.relative_to(folder)), status.st_size, status.st_mtime_ns])
-    return _digest(states)

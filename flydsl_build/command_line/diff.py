@@ -95,10 +95,9 @@ def _key(row: KernelRow) -> _Key:
 
 
 def _made_with(manifests: Iterable[Manifest]) -> dict[str, str]:
-    found: dict[str, dict[str, None]] = {"flydsl": {}, "llvm": {}, "linker": {}, "flydsl_build": {}}
-    for manifest in manifests:
-        for name, values in found.items():
-            values[getattr(manifest.provenance, name)] = None
+    found: dict[str, dict[str, None]] = {}
+    for tool in (tool for manifest in manifests for tool in manifest.provenance.tools):
+        found.setdefault(tool.name, {})[tool.version] = None
     return {name: ", ".join(values) for name, values in found.items()}
 
 
@@ -121,7 +120,9 @@ def _compare(a: _Side, b: _Side) -> dict[str, Any]:
             {"name": name, "a": a.files.get(name), "b": b.files.get(name)} for name in names if a.files.get(name) != b.files.get(name)
         ],
         "made_with": {
-            name: {"a": a.made_with[name], "b": b.made_with[name]} for name in a.made_with if a.made_with[name] != b.made_with[name]
+            name: {"a": a.made_with.get(name), "b": b.made_with.get(name)}
+            for name in {**a.made_with, **b.made_with}
+            if a.made_with.get(name) != b.made_with.get(name)
         },
         "added": [_place(key) for key in b.rows if key not in a.rows],
         "removed": [_place(key) for key in a.rows if key not in b.rows],
@@ -159,7 +160,7 @@ def _write(found: dict[str, Any], out: TextIO) -> None:
         out.write(f"same resources, other code object: {_title(place)}\n")
         written = True
     for name, values in found["made_with"].items():
-        out.write(f"made with {name.replace('_', '-')} {values['a']} -> {values['b']}\n")
+        out.write(f"made with {name} {values['a'] or 'none'} -> {values['b'] or 'none'}\n")
         written = True
     for file in found["files"]:
         out.write(f"{file['name']}: {_change(file, ' bytes')}\n")

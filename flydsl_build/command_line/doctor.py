@@ -25,6 +25,7 @@ from flydsl_build.command_line.arguments import (
     table_in,
 )
 from flydsl_build.errors import BuildError, ConfigError
+from flydsl_build.jobs.frontend import FRONTENDS, frontends
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +44,6 @@ _NOTE = {
 _OK, _NOTED, _MISSING = "ok", "--", "!!"
 
 _OPEN_HIP = "from flydsl_build.runtime.driver import open_driver; open_driver()"
-_IMPORT_FLYDSL = "import flydsl._mlir.ir"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +91,9 @@ def _checks(project: Path, given: Mapping[str, object]) -> Iterator[_Check]:
         yield _needed(requirement)
     if settings is not None and not settings.has_setuptools_base:
         yield _base(settings)
-    if importlib.util.find_spec("flydsl") is not None:
-        yield _process("flydsl imports", _IMPORT_FLYDSL, needed=True)
+    for frontend in frontends(FRONTENDS if settings is None else settings.frontends):
+        if all(map(importlib.util.find_spec, frontend.packages)):
+            yield _process(f"{frontend.name} imports", frontend.import_check, needed=True)
     yield from _toolchain(settings)
     yield _temporary_folder()
     yield _disassembler()
@@ -158,10 +159,10 @@ def _version(name: str) -> str | None:
 
 
 def _requirements(settings: Settings | None) -> list[str]:
-    from flydsl_build.backend.hooks import FLYDSL, JINJA, NUMPY, SETUPTOOLS, installed_needs_of
+    from flydsl_build.backend.hooks import SETUPTOOLS, installed_needs_of, kernel_requirements
 
     # A build can do without others: there is a note on each, and on the linker a line of its own.
-    return [SETUPTOOLS, JINJA, FLYDSL, NUMPY] if settings is None else installed_needs_of(settings)
+    return [SETUPTOOLS, *kernel_requirements(FRONTENDS)] if settings is None else installed_needs_of(settings)
 
 
 def _needed(requirement: str) -> _Check:

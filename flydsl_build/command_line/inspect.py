@@ -147,7 +147,7 @@ def _write_module(module: BuiltModule, contents: Contents, out: TextIO) -> None:
         ("loads", "at the first call" if manifest.load == "lazy" else "at import"),
         *(("axis", f"{name}: {', '.join(axis.values)}; {_selection(name, axis.select)}") for name, axis in manifest.axes.items()),
         *(("file", f"{name}, {'missing' if size is None else f'{size} bytes'}") for name, size in _files(module, contents).items()),
-        ("made with", f"flydsl {made.flydsl}, LLVM {made.llvm}, {made.linker}, flydsl-build {made.flydsl_build}"),
+        ("made with", ", ".join(f"{one.name} {one.version}" for one in made.tools)),
         *(("source", f"{name}, SHA-256 {digest}") for name, digest in made.sources.items()),
         *(
             (

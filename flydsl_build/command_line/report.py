@@ -64,15 +64,14 @@ def _facts(manifests: list[Manifest], name: str, size: int) -> list[tuple[str, s
     def joined(values: list[str]) -> str:
         return ", ".join(dict.fromkeys(values))
 
-    made = [one.provenance for one in manifests]
+    tools: dict[str, list[str]] = {}
+    for tool in (tool for one in manifests for tool in one.provenance.tools):
+        tools.setdefault(tool.name, []).append(tool.version)
     return [
         ("File", f"{name}, {size} bytes"),
         ("Modules", joined([one.module for one in manifests])),
         ("Targets", joined([target for one in manifests for target in one.targets])),
-        ("FlyDSL", joined([one.flydsl for one in made])),
-        ("LLVM", joined([one.llvm for one in made])),
-        ("Linker", joined([one.linker for one in made])),
-        ("flydsl-build", joined([one.flydsl_build for one in made])),
+        *((name, joined(versions)) for name, versions in tools.items()),
     ]
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..codec import PlainValue
 from . import kinds
@@ -172,6 +172,9 @@ class ParameterSet:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelTable:
     """One declared launcher, or factory of launchers: a `kernels."module:attribute"` table."""
+
+    frontend: ClassVar[str] = "flydsl"
+    """The front end that owns these tables."""
 
     key: str
     """The key of the table, `module:attribute`."""
@@ -431,6 +434,12 @@ class Settings:
     def is_split(self) -> bool:
         """Whether code objects go into distributions of their own, one for each target."""
         return self.wheel in {"host", "device"}
+
+    @property
+    def frontends(self) -> tuple[str, ...]:
+        """Names of the front ends that kernels are declared of; one that a function may declare kernels of is among them."""
+        tables = (*self.kernels, *((KernelTable,) if self.kernels_from else ()))
+        return tuple(dict.fromkeys(table.frontend for table in tables))
 
     @property
     def all_targets(self) -> tuple[str, ...]:

@@ -183,6 +183,7 @@ def _specializations(declaration: _Declaration, axes: tuple[AxisTable, ...], fau
         found.append(
             Specialization(
                 name=_readable_name(declaration.kernel.attribute, (*(params or ()), *constexpr), words),
+                frontend=declaration.kernel.frontend,
                 module=declaration.kernel.module,
                 attribute=declaration.kernel.attribute,
                 where=declaration.where,

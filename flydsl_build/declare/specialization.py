@@ -26,6 +26,8 @@ class Specialization:
     ----------
     name
         Unique in the module, also where file names ignore case; letters, digits, `_` and `-`, at most 80 characters.
+    frontend
+        The front end that compiles it.
     module, attribute
         Where the launcher, or the factory that returns it, is found.
     where
@@ -54,6 +56,7 @@ class Specialization:
     """
 
     name: str
+    frontend: str
     module: str
     attribute: str
     where: str

@@ -32,8 +32,6 @@ __all__ = ["SCHEMA", "Installation", "level_of_importer", "read_state", "write_j
 SCHEMA = 2
 """Number of the form of these files; raised when they change."""
 
-# What a process that compiles imports.
-_NEEDED = ("flydsl_build", "flydsl", "jinja2")
 # FlyDSL imports torch; compile processes have a stand-in.
 _NEEDED_BY_JIT = ("flydsl", "torch")
 _SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
@@ -61,6 +59,7 @@ _FACTS = {
     "config": {str: object},
     "folder": str,
     "declared": [str],
+    "needs": [str],
 }
 
 
@@ -393,7 +392,7 @@ class Installation:
 
     def _compile(self, name: str) -> None:
         """Compile a module in a process of its own, unless another process has just done that."""
-        command = _command()
+        command = _command(self._facts["needs"])
         with self._lock() as lock:
             self._state_read = None
             change = self._change(name)
@@ -498,8 +497,13 @@ def _ways_to_the_source() -> list[str]:
     return [] if _are_missing(_NEEDED_BY_JIT) else ["FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"]
 
 
-def _command() -> list[str]:
+def _command(needed: list[str]) -> list[str]:
     """Return the command of the process that compiles.
+
+    Parameters
+    ----------
+    needed
+        What that process imports.
 
     Raises
     ------
@@ -511,13 +515,13 @@ def _command() -> list[str]:
         obstacles.append((f"{_SWITCH} is {os.environ[_SWITCH]}", f"unset {_SWITCH}"))
     if not sys.executable:
         obstacles.append(("the interpreter of this process is not known", "import the module once with the python program"))
-    missing = _are_missing(_NEEDED)
+    missing = _are_missing(needed)
     if missing:
         obstacles.append((missing, "install flydsl-build[build] in this environment"))
     if obstacles:
         whys, fixes = zip(*obstacles, strict=True)
         raise _CannotError(", and ".join(whys), f"{' and '.join(fixes)}: the next import compiles them then")
-    places = _places(_NEEDED)
+    places = _places(needed)
     # It may come from a folder that only this process has on its path.
     root = os.path.dirname(os.path.dirname(places["flydsl_build"]))
     # Its own folders keep their order: `freshness` asks what names resolve to on them.

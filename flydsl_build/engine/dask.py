@@ -72,6 +72,7 @@ class DaskExecutor:
         timeout: float,
         worker: WorkerSettings,
         linker: Linker,
+        frontends: Sequence[str],
         lld: Path | None,
         rocm_path: Path | None,
         fingerprints: Fingerprints,
@@ -97,7 +98,7 @@ class DaskExecutor:
         self._environ = environ
         self._say = say
         self._variables: dict[str, str | None] = {}
-        self._versions = versions(linker)
+        self._versions = versions(linker, frontends)
         self._client: Any = None
         self._inputs: Any = None
         # Addresses of the workers that may have jobs; None if all may.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run jobs in worker processes of this machine.
 
-A worker has one target for its whole life, and goes on with jobs for that. Where another worker would not fit into memory,
+A worker goes on with jobs of what it is bound to (`worker_key`), such as one target. Where another worker would not fit into memory,
 going by the largest seen so far, a job waits until one has ended.
 """
 
@@ -30,6 +30,7 @@ from flydsl_build.errors import CompileError, Fault, excerpt
 from flydsl_build.jobs.captured_output import read_log
 from flydsl_build.jobs.environment import expand_placeholders, program, worker_environment
 from flydsl_build.jobs.executor import Outcome, WorkerBugError
+from flydsl_build.jobs.frontend import frontend_of, worker_key
 from flydsl_build.targets.processors import parse_target
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class LocalExecutor:
     def submit(self, job: Job, observer: JobObserver | None) -> Future[Outcome]:
         """See `JobExecutor`. A process that waits, and is bound to something else, makes room for a new one."""
         with self._changed:
-            worker = next((one for one in self._idle if one.key == job.worker_key), None)
+            worker = next((one for one in self._idle if one.key == worker_key(job)), None)
             leaving = self._idle[-1] if worker is None and self._idle else None
             for one in (worker, leaving):
                 if one is not None:
@@ -218,7 +219,7 @@ class _Worker:
     """One worker process and the parent's end of its protocol."""
 
     def __init__(self, job: Job, timeout: float, settings: WorkerSettings, environ: Mapping[str, str]) -> None:
-        self.key = job.worker_key
+        self.key = worker_key(job)
         self.timeout = timeout
         self.verbose = settings.verbose
         self.startup: float | None = None
@@ -241,7 +242,7 @@ class _Worker:
         )
         self.buffer = b""
         env = [(name, expand_placeholders(text, job.target, dict(job.axes))) for name, text in job.environment]
-        data = encode(replace(settings, target=job.target, env=tuple(env)))
+        data = encode(replace(settings, target=job.target, frontend=job.frontend, env=tuple(env)))
         self._send(data)
 
     def _send(self, data: dict[str, Any]) -> None:
@@ -283,11 +284,12 @@ class _Worker:
                 return event
             elif kind == "broken":
                 self.kill()
+                frontend = frontend_of(job.frontend)
                 raise CompileError(
                     Fault(
-                        where="flydsl",
-                        what="FlyDSL could not be imported in the kernel process",
-                        fix='build with isolation, or install it: pip install "flydsl"',
+                        where=frontend.name,
+                        what=f"{frontend.title} could not be imported in the kernel process",
+                        fix=f'build with isolation, or install it: pip install "{frontend.requirements[0]}"',
                         detail=event["text"],
                     )
                 )

@@ -17,34 +17,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flydsl_build import __version__
-from flydsl_build.cache.build_cache import flydsl_digest, own_digest
+from flydsl_build.cache.build_cache import own_digest
 from flydsl_build.codec import decode
 from flydsl_build.engine.job_inputs import BITCODE, PROJECT, unpack_inputs
 from flydsl_build.engine.local import run_alone
 from flydsl_build.errors import BuildError, Fault
+from flydsl_build.jobs.frontend import FRONTENDS, frontends
 from flydsl_build.jobs.job import Job, Linker, WorkerSettings
 from flydsl_build.jobs.results import files_of, pack_files
 from flydsl_build.toolchain.discovery import find_linker, make_toolkit, safe_temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["describe", "differences", "run_job", "versions"]
 
 _WATCH = 0.5
 
 
-def versions(linker: Linker) -> dict[str, list[str]]:
-    """Return what a result depends on besides the job and its inputs: for each thing its name for people, and what is compared."""
-    from importlib import metadata
+def versions(linker: Linker, names: Iterable[str] = FRONTENDS) -> dict[str, list[str]]:
+    """Return what results depend on besides jobs and their inputs: for each thing its name for people, and what is compared.
 
-    try:
-        flydsl = metadata.version("flydsl")
-    except metadata.PackageNotFoundError:
-        flydsl = "none"
+    Parameters
+    ----------
+    names
+        The front ends of the jobs.
+    """
     return {
         "flydsl-build": [__version__, own_digest()],
-        "FlyDSL": [flydsl, flydsl_digest()],
+        **{one.title: [one.version(), one.digest()] for one in frontends(names)},
         "Python": ["{}.{}.{}".format(*sys.version_info), str(sys.implementation.cache_tag)],
         "linker": [linker.version, linker.identity],
     }

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flydsl_build.errors import CompileError, Fault
+from flydsl_build.jobs.frontend import worker_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +77,7 @@ class _Run:
             if self.killed:
                 self.alone = True
                 for index in self.killed:
-                    self.pending[self.jobs[index].worker_key].append(index)
+                    self.pending[worker_key(self.jobs[index])].append(index)
                 self._work()
         except BaseException:
             self.executor.shutdown(kill=True)
@@ -107,7 +108,7 @@ class _Run:
             del missing[index]
         known: dict[int, float] = {}
         for index, job in missing.items():
-            self.pending.setdefault(job.worker_key, deque()).append(index)
+            self.pending.setdefault(worker_key(job), deque()).append(index)
             seconds = self.cache.seconds(job)
             if seconds is not None:
                 known[index] = seconds
@@ -166,7 +167,7 @@ class _Run:
         for key in ready:
             if self.pending.get(key):
                 return self.pending[key].popleft()
-        serving = [*ready, *(self.jobs[index].worker_key for index, _ in self.running.values())]
+        serving = [*ready, *(worker_key(self.jobs[index]) for index, _ in self.running.values())]
         startup = self.executor.startup
 
         def share(key: WorkerKey) -> float:
@@ -223,7 +224,7 @@ class _Run:
         """Have the specializations of a job compiled one by one."""
         job, first = self.jobs[index], len(self.jobs)
         for number, one in enumerate(job.specializations):
-            self.pending.setdefault(job.worker_key, deque()).append(len(self.jobs))
+            self.pending.setdefault(worker_key(job), deque()).append(len(self.jobs))
             self.seconds[len(self.jobs)] = self.seconds[index] / len(job.specializations)
             self.jobs.append(replace(job, specializations=(one,), output=f"{job.output}-{number}"))
         self.split[index] = fault, range(first, len(self.jobs))

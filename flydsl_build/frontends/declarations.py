@@ -39,7 +39,7 @@ def main() -> int:
     sys.dont_write_bytecode = True
     request = json.loads(sys.stdin.read())
     environ = dict(os.environ)
-    recorder = Recorder(project=request["project"], roots=request["roots"], ignored=[], constant=[])
+    recorder = Recorder(project=request["project"], roots=request["roots"], ignored=[], constant=[], frontends=request["frontends"])
     recorder.install()
     put_on_path(request["roots"])
     answer = _answer(request["reference"], request["roots"], request["project"])

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.editable.resolution import Resolver, import_name, normalized, presence, start_path
 from flydsl_build.jobs.environment import is_scrubbed
+from flydsl_build.jobs.frontend import frontend_of
 
 if TYPE_CHECKING:
     import types
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 _SITE_FOLDERS = ("site-packages", "dist-packages")
-# The compiler and this program are part of every request.
-_KNOWN_BY_REQUEST = ("flydsl", "flydsl_build")
 # Taken once: they do not change while a process lives.
 _LASTING = ("dist:", "env:", "import:")
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
@@ -102,13 +101,19 @@ class Recorder:
         Folders whose files no result depends on: what this program made itself.
     constant
         Environment variables that are part of the request.
+    frontends
+        Names of the front ends whose compilers are part of the request, as this program is.
     """
 
-    def __init__(self, *, project: str, roots: Sequence[str], ignored: Sequence[str], constant: Sequence[str]) -> None:
+    def __init__(
+        self, *, project: str, roots: Sequence[str], ignored: Sequence[str], constant: Sequence[str], frontends: Sequence[str]
+    ) -> None:
         self._project = os.path.realpath(project)
         self._roots = [os.path.realpath(one) for one in roots]
         self._ignored = tuple(os.path.realpath(one) + os.sep for one in ignored)
         self._constant = frozenset(constant)
+        self._compilers = tuple(package for name in frontends for package in frontend_of(name).packages)
+        self._known_by_request = (*self._compilers, "flydsl_build")
         self._installed = tuple(
             os.path.realpath(one) + os.sep
             for one in {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values(), *site.getsitepackages()}
@@ -270,8 +275,9 @@ class Recorder:
         if frame is None:
             return
         module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] == "flydsl":
-            self._of("flydsl").variables.add(name)
+        top = module.partition(".")[0]
+        if top in self._compilers:
+            self._of(top).variables.add(name)
         elif self._kind_of(frame) == "own":
             self._of(module).variables.add(name)
 
@@ -356,7 +362,7 @@ class Recorder:
             return ""
         if name not in self._kinds:
             real = os.path.realpath(path) if isinstance(path, str) else ""
-            if name.partition(".")[0] in _KNOWN_BY_REQUEST:
+            if name.partition(".")[0] in self._known_by_request:
                 self._kinds[name] = "request"
             elif real and self._is_source(real):
                 self._kinds[name] = "own"
@@ -391,7 +397,7 @@ class Recorder:
     @functools.cached_property
     def _known_folders(self) -> tuple[str, ...]:
         """Return the folders of what is part of the request."""
-        specs = [self._resolver.spec(one) for one in _KNOWN_BY_REQUEST]
+        specs = [self._resolver.spec(one) for one in self._known_by_request]
         return tuple(os.path.realpath(place) + os.sep for spec in specs if spec for place in spec.submodule_search_locations or ())
 
     def _is_made(self, path: str) -> bool:
@@ -428,7 +434,7 @@ class Recorder:
         looks: dict[str, str | None] = {}
         for one in reached.values():
             names.update(dict.fromkeys(one))
-        for owner in (*reached, "flydsl"):
+        for owner in (*reached, *self._compilers):
             activity = self._activity.get(owner)
             if activity is None:
                 continue
@@ -464,7 +470,7 @@ class Recorder:
         while queue:
             name = queue.pop()
             parts = name.split(".")
-            if name in found or parts[0] in _KNOWN_BY_REQUEST or self._is_standard(parts[0]):
+            if name in found or parts[0] in self._known_by_request or self._is_standard(parts[0]):
                 continue
             queue += [".".join(parts[:depth]) for depth in range(1, len(parts))]
             module = sys.modules.get(name)

@@ -8,7 +8,6 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
-from flydsl_build.frontends.flydsl.torch_stand_in import TorchMissingError, is_torch_stand_in
 from flydsl_build.jobs.author_code import is_own_file
 
 if TYPE_CHECKING:
@@ -72,14 +71,12 @@ def missing_module(error: BaseException | None, roots: Sequence[str]) -> tuple[s
     roots
         The author's folders.
     """
-    if isinstance(error, TorchMissingError):
-        name = "torch"
-    elif isinstance(error, ModuleNotFoundError) and error.name:
-        name = error.name
-    else:
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
+    name = error.name
     top, distribution = name.partition(".")[0], distribution_of(name)
-    here = None if top == "torch" and is_torch_stand_in() else _place_of(top)
+    # A stand-in for a module has no place.
+    here = _place_of(top)
     if here is not None and any(is_own_file(place, roots) for place in here):
         return f"{name}, which is not in the project", "correct the name, or add the module"
     # Portions of a namespace package come from several distributions.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker process: compiles jobs for one target, one after another.
+"""The worker process: compiles jobs of one front end, one after another.
 
-FlyDSL modules compute constants from the architecture when they are imported, so a process never sees two targets. Jobs
-come as lines of JSON on the file descriptor that was standard input; events go as lines of JSON to the one that was standard
-output. What authors print goes to standard error, and what they read from standard input is empty.
+Where modules compute constants from the architecture when they are imported, a process never sees two targets. Jobs come as lines of
+JSON on the file descriptor that was standard input; events go as lines of JSON to the one that was standard output. What authors print
+goes to standard error, and what they read from standard input is empty.
 
 Started by `engine.local` as `python -m flydsl_build.frontends.worker`.
 """
@@ -22,10 +22,9 @@ from typing import Any, TextIO
 
 from flydsl_build.codec import decode, encode
 from flydsl_build.frontends.dependency_tracker import Recorder
-from flydsl_build.frontends.flydsl.torch_stand_in import install_torch_stand_in
 from flydsl_build.jobs.environment import put_on_path
+from flydsl_build.jobs.frontend import frontend_of
 from flydsl_build.jobs.job import Job, WorkerSettings
-from flydsl_build.targets.processors import parse_target
 
 __all__ = ["main"]
 
@@ -45,17 +44,6 @@ def _take_standard_input() -> TextIO:
     os.close(null)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process
     return channel
-
-
-def _set_environment(settings: WorkerSettings) -> None:
-    target = settings.target
-    os.environ.pop("HSA_OVERRIDE_GFX_VERSION", None)
-    # Both: with one alone, half of FlyDSL believes in gfx942.
-    # A generic target is compiled as one of its members, up to the code generator.
-    os.environ["ARCH"] = os.environ["FLYDSL_GPU_ARCH"] = parse_target(target, where="target").chip
-    os.environ["COMPILE_ONLY"] = "1"
-    os.environ["FLYDSL_RUNTIME_ENABLE_CACHE"] = "0"
-    os.environ.update(settings.env)
 
 
 # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
@@ -84,22 +72,19 @@ def main() -> int:
         channel.flush()
 
     settings = decode(WorkerSettings, json.loads(requests.readline()), where="settings")
-    _set_environment(settings)
+    os.environ.update(settings.env)
     recorder = Recorder(
         project=settings.project,
         roots=settings.package_roots,
         # What the build made for itself: the output folders are beside the tool kit.
         ignored=[str(Path(settings.toolkit.folder).parent)],
         constant=[*(name for name, _ in settings.env), "TMPDIR"],
+        frontends=[settings.frontend],
     )
     recorder.install()
     put_on_path(settings.package_roots)
     try:
-        install_torch_stand_in()
-        from flydsl_build.frontends.flydsl import adapter
-        from flydsl_build.frontends.flydsl.module_compiler import compile_module
-
-        adapter.register_packaging_backend()
+        compile_job = frontend_of(settings.frontend).load()(settings)
     except Exception:  # noqa: BLE001 - told to the parent process, which shows it
         send("broken", text=traceback.format_exc())
         return 1
@@ -107,7 +92,7 @@ def main() -> int:
     for line in requests:
         job = decode(Job, json.loads(line), where="job")
         try:
-            result = compile_module(job, settings, lambda name: send("start", specialization=name))
+            result = compile_job(job, settings, lambda name: send("start", specialization=name))
         except Exception:  # noqa: BLE001 - told to the parent process, which shows it
             send("bug", text=traceback.format_exc())
             return 1

@@ -10,6 +10,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flydsl_build.jobs.frontend import frontends
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["expand_placeholders", "is_scrubbed", "program", "put_on_path", "worker_environment"]
 
-# FlyDSL and LLVM read these; a build must not depend on what happens to be set in the shell.
-_SCRUBBED = ("FLYDSL_", "HSA_OVERRIDE_GFX_VERSION", "LLVM_GFX1250_", "MLIR_", "COMPILE_ONLY", "ARCH")
 _OWN_PREFIX = "FLYDSL_BUILD_"
 
 
@@ -27,11 +27,13 @@ def is_scrubbed(name: str) -> bool:
     """Tell whether compile processes do not see a variable of the build's environment."""
     if name.startswith(_OWN_PREFIX):
         return False
-    return any(name.startswith(one) if one.endswith("_") else name == one for one in _SCRUBBED)
+    # Compilers read these; a build must not depend on what happens to be set in the shell.
+    scrubbed = (one for frontend in frontends() for one in frontend.variables)
+    return any(name.startswith(one) if one.endswith("_") else name == one for one in scrubbed)
 
 
 def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a worker: that of the build without what would change FlyDSL's output unseen."""
+    """Return the environment for a worker: that of the build without what would change a compiler's output unseen."""
     result = {name: value for name, value in environ.items() if not is_scrubbed(name)}
     result["PYTHONDONTWRITEBYTECODE"] = "1"
     result["PYTHONHASHSEED"] = "0"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JobExecutor", "JobObserver", "Outcome", "WorkerBugError", "WorkerKey"]
 
-WorkerKey = tuple[str, tuple[tuple[str, str], ...]]
-"""What a compile process is bound to; see `Job.worker_key`."""
+WorkerKey = tuple[str, str, tuple[tuple[str, str], ...]]
+"""What a compile process is bound to: a front end, a target and axis values, of which a front end may leave the last two empty."""
 
 
 class WorkerBugError(RuntimeError):

@@ -19,6 +19,7 @@ __all__ = [
     "JobResult",
     "Linker",
     "SpecializationBuild",
+    "Tool",
     "Toolkit",
     "WorkerSettings",
 ]
@@ -72,17 +73,20 @@ class WorkerSettings:
     Parameters
     ----------
     target
-        The gfx name every job of the process compiles for.
+        The gfx name that every job of the process compiles for, if the front end binds processes to one.
     package_roots
         Folders put on the import path, the author's sources.
     project
         Folder of pyproject.toml.
+    frontend
+        The front end that every job of the process is for.
     """
 
     target: str
     package_roots: tuple[str, ...]
     toolkit: Toolkit
     project: str = ""
+    frontend: str = ""
     verbose: bool = False
     env: tuple[tuple[str, str], ...] = ()
 
@@ -123,9 +127,9 @@ class Job:
         return f"{self.module}, {self.target}{axes}"
 
     @property
-    def worker_key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """What a worker process is bound to: modules compute constants from these when they are imported."""
-        return self.target, self.axes if self.environment else ()
+    def frontend(self) -> str:
+        """The front end that compiles it: all specializations of a module are for one."""
+        return self.specializations[0].frontend
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,6 +240,23 @@ class SpecializationBuild:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Tool:
+    """A program or library that takes part in compiling.
+
+    Parameters
+    ----------
+    name
+        As it calls itself.
+    distribution
+        The Python distribution that it is, which has its name then, or that it is a part of; empty for others.
+    """
+
+    name: str
+    version: str
+    distribution: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobResult:
     """What one job made.
 
@@ -243,6 +264,8 @@ class JobResult:
     ----------
     enums
         By `module:class`, the enums whose members are among the values.
+    tools
+        What the front end compiled with: the compiler first, then what is inside of it or is run by it.
     symbols
         The extern functions that its kernels call.
     """
@@ -257,8 +280,7 @@ class JobResult:
     code_objects: tuple[CodeObjectBuild, ...]
     sources: dict[str, str]
     distributions: dict[str, str]
-    flydsl: str
-    llvm: str
+    tools: tuple[Tool, ...]
     seconds: float
     symbols: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ from flydsl_build.bundle.manifest import (
 )
 from flydsl_build.consumers.base import DeclaredModule
 from flydsl_build.errors import BuildError, Fault, FaultCollector, VerifyError, excerpt
+from flydsl_build.jobs.job import Tool
 from flydsl_build.package.launchers import launcher_entries, value_classes, value_enums
 from flydsl_build.package.source_files import license_files
 from flydsl_build.targets.checks import check_code_object, check_launcher_library, readable_code_object
@@ -134,10 +135,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
         enums=enums,
         launchers=launchers,
         provenance=Provenance(
-            flydsl=first.flydsl,
-            llvm=first.llvm,
-            linker=linker.version,
-            flydsl_build=__version__,
+            tools=_tools(results, linker),
             bitcode=_bitcode(results, "bitcode", license_files(settings, project.root)),
             device_libraries=_bitcode(results, "device_libraries", {}),
             sources=sources,
@@ -331,6 +329,14 @@ def _link(command: list[str], path: Path) -> bytes:
             )
         )
     return path.read_bytes()
+
+
+def _tools(results: Sequence[JobResult], linker: Linker) -> tuple[Tool, ...]:
+    """Return what the module was made with: the front end's tools, the linker, this program."""
+    name, _, version = linker.version.partition(" ")
+    own = Tool(name="flydsl-build", version=__version__, distribution="flydsl-build")
+    used = dict.fromkeys(tool for result in results for tool in result.tools)
+    return (*used, Tool(name=name.lower(), version=version), own)
 
 
 def _bitcode(

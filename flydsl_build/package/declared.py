@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flydsl_build.cache.build_cache import python_digest
+from flydsl_build.cache.build_cache import compilers_digest, python_digest
 from flydsl_build.cache.records import check_dependencies
 from flydsl_build.codec import DecodeError, PlainValue, decode, parse
 from flydsl_build.errors import ConfigError, Fault, excerpt
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flydsl_build.cache.build_cache import BuildCache
+    from flydsl_build.config.settings import Settings
 
 __all__ = ["Declarations", "collect_declarations"]
 
@@ -47,26 +48,29 @@ class Declarations:
     dependencies: dict[str, str | None] | None = field(metadata={"check": check_dependencies})
 
 
-def collect_declarations(reference: str, *, package_roots: Sequence[str], project: Path, timeout: float, cache: BuildCache) -> Declarations:
-    """Return what the function `reference` declares.
+def collect_declarations(settings: Settings, *, package_roots: Sequence[str], project: Path, cache: BuildCache) -> Declarations:
+    """Return what the function of `kernels-from` declares, which is called without arguments, in the project's folder.
 
     Parameters
     ----------
-    reference
-        `module:function`; called without arguments, in the project's folder.
+    settings
+        Settings with `kernels_from`.
 
     Raises
     ------
     ConfigError
         The function cannot be imported, raises, or yields what TOML could not say.
     """
-    key = ("declarations", python_digest(project=project, package_roots=package_roots), reference)
+    reference = settings.kernels_from
+    assert reference is not None
+    made_by = python_digest(project=project, package_roots=package_roots)
+    key = ("declarations", made_by, compilers_digest(settings.frontends), reference)
     known = cache.recall(*key)
     if known is not None:
         # What has another form is as good as nothing.
         with contextlib.suppress(DecodeError):
             return _declarations(parse(dict[str, Any], known, where=reference), reference)
-    request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project)})
+    request = json.dumps({"reference": reference, "roots": list(package_roots), "project": str(project), "frontends": settings.frontends})
     try:
         done = subprocess.run(
             program("flydsl_build.frontends.declarations"),
@@ -76,13 +80,13 @@ def collect_declarations(reference: str, *, package_roots: Sequence[str], projec
             check=False,
             cwd=project,
             env=worker_environment(os.environ),
-            timeout=timeout,
+            timeout=settings.timeout,
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
             Fault(
                 where=_PLACE,
-                what=f"{reference} took longer than {timeout:g} s",
+                what=f"{reference} took longer than {settings.timeout:g} s",
                 fix="look for a loop that does not end, or raise `timeout`",
             )
         ) from None

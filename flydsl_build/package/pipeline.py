@@ -114,9 +114,7 @@ def build_kernels(settings: Settings, project: Project, *, only: str | None = No
     cache = open_cache(settings, os.environ, _say)
     common: Mapping[str, str | None] | None = {}
     if settings.kernels_from:
-        declared = collect_declarations(
-            settings.kernels_from, package_roots=project.package_roots, project=project.root, timeout=settings.timeout, cache=cache
-        )
+        declared = collect_declarations(settings, package_roots=project.package_roots, project=project.root, cache=cache)
         settings = extend_with_declarations(settings, declared.pairs)
         common = declared.dependencies
     if settings.skipped:
@@ -288,6 +286,7 @@ def _executor(settings: Settings, worker: WorkerSettings, linker: Linker, cache:
             timeout=settings.timeout,
             worker=worker,
             linker=linker,
+            frontends=settings.frontends,
             lld=settings.lld,
             rocm_path=settings.rocm_path,
             fingerprints=cache.fingerprints,

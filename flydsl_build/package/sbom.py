@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from flydsl_build.bundle.manifest import Bitcode, Provenance
+    from flydsl_build.jobs.job import Tool
 
 __all__ = ["SBOM_FILE", "Fact", "sbom", "sbom_facts"]
 
@@ -46,33 +47,39 @@ def sbom(made: Sequence[Provenance], *, name: str, version: str, targets: Contai
         Whether the run time is in the wheel.
     """
     root = _python(name, version)
-    first = made[0]
-    flydsl = {**_python("flydsl", first.flydsl, "application"), "scope": "excluded"}
-    llvm = {**_named("application", "LLVM", first.llvm), "scope": "excluded", "description": "the copy inside flydsl"}
-    linker_name, _, linker_version = first.linker.partition(" ")
-    linker = {**_named("application", linker_name.lower(), linker_version), "scope": "excluded"}
-    tool = _python(_RUN_TIME, first.flydsl_build, "application")
+    # The references of what a module's compiler runs, by that of the compiler.
+    runs: dict[str, dict[str, None]] = {}
+    tools: dict[str, dict[str, Any]] = {}
+    for provenance in made:
+        compiler, *others = [_tool(one) for one in provenance.tools if one.name != _RUN_TIME]
+        tools.update({one["bom-ref"]: one for one in (compiler, *others)})
+        runs.setdefault(compiler["bom-ref"], {}).update({one["bom-ref"]: None for one in others})
+    own = next(one for one in made[0].tools if one.name == _RUN_TIME)
     contained: list[dict[str, Any]] = []
     if host:
         # Not the reference of the tool, which is unique in a document.
-        copied = _python(_RUN_TIME, first.flydsl_build)
+        copied = _python(_RUN_TIME, own.version)
         contained.append(
             {**copied, "bom-ref": "run-time", "scope": "required", "description": "its run-time library, of which the wheel has a copy"}
         )
     contained += [_bitcode(one, "bitcode of an extern") for one in _linked(made, "bitcode", targets)]
     contained += [_bitcode(one, "ROCm device library") for one in _linked(made, "device_libraries", targets)]
-    components = [flydsl, llvm, linker, *contained]
+    components = [*tools.values(), *contained]
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"lifecycles": [{"phase": "build"}], "tools": {"components": [tool]}, "component": root},
+        "metadata": {
+            "lifecycles": [{"phase": "build"}],
+            "tools": {"components": [_python(own.name, own.version, "application")]},
+            "component": root,
+        },
         "components": components,
         "dependencies": [
             {"ref": root["bom-ref"], "dependsOn": [one["bom-ref"] for one in contained]},
-            {"ref": flydsl["bom-ref"], "dependsOn": [llvm["bom-ref"], linker["bom-ref"]]},
-            *({"ref": one["bom-ref"]} for one in (llvm, linker, *contained)),
+            *({"ref": one, "dependsOn": list(others)} for one, others in runs.items()),
+            *({"ref": one["bom-ref"]} for one in components if one["bom-ref"] not in runs),
         ],
     }
     return json.dumps(document, indent=1, ensure_ascii=True) + "\n"
@@ -85,6 +92,13 @@ def _python(name: str, version: str, kind: str = "library") -> dict[str, Any]:
 
 def _named(kind: str, name: str, version: str) -> dict[str, Any]:
     return {"type": kind, "bom-ref": f"{name}@{version}", "name": name, "version": version}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    if tool.distribution == tool.name:
+        return {**_python(tool.name, tool.version, "application"), "scope": "excluded"}
+    inside = {"description": f"the copy inside {tool.distribution}"} if tool.distribution else {}
+    return {**_named("application", tool.name, tool.version), "scope": "excluded", **inside}
 
 
 def _bitcode(bitcode: Bitcode, description: str) -> dict[str, Any]:

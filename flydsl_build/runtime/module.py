@@ -24,7 +24,7 @@ from .process import debug, take_turn
 
 __all__ = ["Capability", "ModuleHandle", "join_path", "write_global"]
 
-_SCHEMA = 1
+_SCHEMA = 2
 _CALL_TABLE = "flydsl_call_table"
 
 # What HIP was given to load. It may look at the image again as long as the module lives, and no module is ever unloaded

@@ -143,7 +143,7 @@ def test_swapped_file(site: Path, second_wheel: Path, hip_library: Path, name: s
 
 
 def _schema(manifest: dict[str, Any]) -> None:
-    manifest["schema"] = 2
+    manifest["schema"] = 3
 
 
 def _kernel(manifest: dict[str, Any]) -> None:

@@ -77,6 +77,23 @@ def test_ziglang_is_asked_for_where_no_lld_is(tiny: Path, tmp_path: Path, words:
     assert answer.value == [*BUILD, "ziglang>=0.13"]
 
 
+@pytest.mark.parametrize(
+    ("table", "needed"),
+    [
+        ("allow-empty = true\n", [SETUPTOOLS]),
+        ('archs = ["gfx942"]\nkernels-from = "tiny_kernels.negate:declared"\n', [*BUILD, "ziglang>=0.13"]),
+    ],
+    ids=["no kernels", "kernels from a function"],
+)
+def test_which_kernels_are_declared_decides_what_is_asked_for(tiny: Path, table: str, needed: list[str]) -> None:
+    settings = tiny / "pyproject.toml"
+    settings.write_text(settings.read_text().partition("[tool.flydsl-build")[0] + f"[tool.flydsl-build]\n{table}")
+    env = {"PATH": "/nowhere", "ROCM_PATH": "/no/rocm", "HIP_PATH": "/no/hip"}
+    hidden = ["ziglang", "_rocm_sdk_core", "_rocm_sdk_devel"]
+    answers = {hook: call_hook(tiny, hook, None, hidden=hidden, env=env).value for hook in REQUIRES}
+    assert answers == dict(zip(REQUIRES, [needed, [SETUPTOOLS], needed], strict=True))
+
+
 def test_ziglang_is_not_asked_for_with_a_linker_of_the_author(tiny: Path, tmp_path: Path) -> None:
     tool = linker(tmp_path / "bin", "LLD 20.1.0")
     env = {"PATH": "/nowhere", "ROCM_PATH": "/no/rocm", "HIP_PATH": "/no/hip"}
@@ -109,7 +126,7 @@ ALL_MISSING = (
     "build environment: setuptools is not installed; jinja2 is not installed; flydsl is not installed; numpy is not installed\n"
     f"    -> {PIP}; builds with isolation install it themselves\n"
 )
-NO_LINKER = ": does not run ([Errno 2] No such file or directory: "
+NO_LINKER = "lld: {} does not exist\n    -> correct the path, or leave the setting out to have it searched for\n"
 HOOKS = ["prepare_metadata_for_build_wheel", "build_wheel", "prepare_metadata_for_build_editable", "build_editable"]
 
 
@@ -120,7 +137,7 @@ def test_all_that_is_missing_is_named_by_the_first_hook(tiny: Path, tmp_path: Pa
     answer = call_hook(tiny, hook, tmp_path / "out", config, hidden=hidden, ok=False)
     assert answer.output.count("\n  1. ") == answer.output.count("\n  2. ") == 1
     assert f"  1. {ALL_MISSING}" in answer.output
-    assert NO_LINKER in answer.output
+    assert f"  2. {NO_LINKER.format(config['lld'])}" in answer.output
     assert "Traceback" not in answer.output
     # With another base, that too.
     path = tiny / "pyproject.toml"
@@ -128,7 +145,7 @@ def test_all_that_is_missing_is_named_by_the_first_hook(tiny: Path, tmp_path: Pa
     answer = call_hook(tiny, hook, tmp_path / "out", config, hidden=hidden, ok=False)
     assert "  1. tool.flydsl-build.base: no_such_base cannot be imported here: No module named 'no_such_base'\n" in answer.output
     assert "  2. build environment: jinja2 is not installed; flydsl is not installed; numpy is not installed\n" in answer.output
-    assert NO_LINKER in answer.output
+    assert f"  3. {NO_LINKER.format(config['lld'])}" in answer.output
 
 
 @pytest.mark.parametrize("hook", HOOKS[2:])

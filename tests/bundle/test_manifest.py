@@ -24,6 +24,7 @@ from flydsl_build.bundle.manifest import (
 )
 from flydsl_build.codec import DecodeError, decode, encode
 from flydsl_build.declare.argument_types import ArgumentType, Dim, PointerType, ScalarType, StreamType, StructType, TensorType
+from flydsl_build.jobs.job import Tool
 from flydsl_build.jobs.launcher import Parameter, Slot
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def test_text(manifest: Manifest) -> None:
     text = manifest.to_text()
     value = json.loads(text)
     assert list(value) == ["schema", "module", "distribution", "load", "targets", "axes", "library", "units", "launchers", "provenance"]
-    assert value["schema"] == SCHEMA == 1
+    assert value["schema"] == SCHEMA == 2
     assert json.dumps(value["launchers"][0]["specializations"][0]) == json.dumps(SPECIALIZATION)
     assert value["launchers"][0]["parameters"] == [
         {"name": "A", "kind": "POSITIONAL_OR_KEYWORD", "annotation": "fx.Tensor", "role": "tensor"},
@@ -106,7 +107,7 @@ def test_text(manifest: Manifest) -> None:
         "reqd_workgroup": [64, 1, 1],
         "args": [{"offset": 0, "size": 8}, {"offset": 8, "size": 16}, {"offset": 24, "size": 4}],
     }
-    assert text.startswith('{\n "schema": 1,\n "module": "example_pkg.two",\n "distribution": {\n  "name"')
+    assert text.startswith('{\n "schema": 2,\n "module": "example_pkg.two",\n "distribution": {\n  "name"')
     assert text.endswith("\n}\n")
     assert text.isascii()
 
@@ -220,7 +221,8 @@ WHERE_A = "launchers[0].specializations[0].arguments.A"
 @pytest.mark.parametrize(
     ("path", "value", "faults"),
     [
-        ("schema", 2, ["two.json: schema: is 2, this version of flydsl-build reads manifests up to 1"]),
+        ("schema", 3, ["two.json: schema: is 3, this version of flydsl-build reads manifests of schema 2"]),
+        ("schema", 1, ["two.json: schema: is 1, this version of flydsl-build reads manifests of schema 2"]),
         ("schema", "1", ["two.json: schema: is not a version number, so the file is not a manifest"]),
         ("schema", ..., ["two.json: schema: is not a version number, so the file is not a manifest"]),
         ("modul", "x", ["two.json: modul: is not a known key"]),
@@ -385,7 +387,7 @@ def test_any_value_anywhere(manifest: Manifest, junk: object) -> None:
 
 def test_absolute_paths_are_not_written(manifest: Manifest) -> None:
     for provenance in [
-        dataclasses.replace(manifest.provenance, linker="/usr/lib/llvm/bin/ld.lld"),
+        dataclasses.replace(manifest.provenance, tools=(Tool(name="/usr/lib/llvm/bin/ld.lld", version="1"),)),
         dataclasses.replace(manifest.provenance, sources={"/root/two.py": "0" * 64}),
     ]:
         with pytest.raises(ManifestError, match="absolute path"):

@@ -16,12 +16,13 @@ from flydsl_build.config import CompileOptions
 from flydsl_build.config.tables import ExternTable
 from flydsl_build.declare.specialization import Specialization
 from flydsl_build.editable.resolution import digest_of_file
+from flydsl_build.jobs.frontend import frontend_of
 from flydsl_build.jobs.job import Job, Linker, Toolkit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ONE = Specialization(name="f", module="pkg.mod", attribute="f", where="here", targets=("gfx942",), params=(("N", 1),))
+ONE = Specialization(name="f", frontend="flydsl", module="pkg.mod", attribute="f", where="here", targets=("gfx942",), params=(("N", 1),))
 RULE = ExternTable(symbol="s_*", where="there", bitcode=("lib/{arch}.bc",))
 
 
@@ -199,6 +200,18 @@ def test_two_builds_do_not_do_one_job_at_once(place: Place) -> None:
         second.give_up_lock(other)
         assert second.try_lock(other) is not None
     assert second.try_lock(place.job()) is not None
+
+
+def test_a_job_depends_on_the_compiler_of_its_own_front_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = frontend_of("flydsl")
+    digests = {"flydsl": "1", "other": "1"}
+    known = {name: replace(described, name=name, digest=lambda name=name: digests[name]) for name in digests}
+    monkeypatch.setattr("flydsl_build.jobs.frontend.frontend_of", known.__getitem__)
+    place.keep({})
+    digests["other"] = "2"
+    assert place.cache().peek(place.job()) is not None
+    digests["flydsl"] = "2"
+    assert place.cache().peek(place.job()) is None
 
 
 def test_the_toolchain(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from sample_result import FILES, RESULT
 
 from flydsl_build.bundle.manifest import Kernel
 from flydsl_build.bundle.placement import Placement
-from flydsl_build.cache.build_cache import BuildCache, python_digest
+from flydsl_build.cache.build_cache import BuildCache, compilers_digest, python_digest
 from flydsl_build.cache.folder import CacheFolder
 from flydsl_build.cache.remote import RemoteCache
 from flydsl_build.codec import encode
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.jobs.results import StoredResult
 
-ONE = Specialization(name="f", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
+ONE = Specialization(name="f", frontend="flydsl", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
 DEPENDENCIES: dict[str, str | None] = {"file:mod.py": None, "env:NAME": None}
 DECLARED = {"pairs": [["pkg.mod:f", {"params": {"N": [1, 2]}}]], "dependencies": DEPENDENCIES}
 KERNEL = Kernel(
@@ -225,14 +225,16 @@ def memo(place: Place, draw: Callable[[Any], Any]) -> None:
 
 def declarations(place: Place, draw: Callable[[Any], Any]) -> None:
     (place.root / "declaring.py").write_text("def kernels():\n    yield 'pkg.mod:f', {}\n")
-    key = ("declarations", python_digest(project=place.root, package_roots=[str(place.root)]), "declaring:kernels")
+    settings = Settings(project_dir=place.root, kernels_from="declaring:kernels")
+    made_by = python_digest(project=place.root, package_roots=[str(place.root)])
+    key = ("declarations", made_by, compilers_digest(settings.frontends), settings.kernels_from)
     changed = mutated(DECLARED, draw)
     place.cache().remember(json.dumps(changed).encode(), *key, dependencies=DEPENDENCIES)
     cache, made = place.cache(), []
     with pytest.MonkeyPatch.context() as patch:
         fresh = json.dumps({"pairs": [], "dependencies": {}})
         patch.setattr("subprocess.run", lambda *_, **__: made.append(1) or SimpleNamespace(stdout="\n" + fresh, stderr="", returncode=0))
-        found = collect_declarations("declaring:kernels", package_roots=[str(place.root)], project=place.root, timeout=9, cache=cache)
+        found = collect_declarations(settings, package_roots=[str(place.root)], project=place.root, cache=cache)
     assert isinstance(found.pairs, tuple)
     assert found.dependencies is None or isinstance(found.dependencies, dict)
     assert made or json.dumps(found.pairs) == json.dumps(changed["pairs"])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("fsspec")
 
-ONE = Specialization(name="f", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
+ONE = Specialization(name="f", frontend="flydsl", module="pkg.mod", attribute="f", where="here", targets=("gfx942",))
 
 
 class Machine:

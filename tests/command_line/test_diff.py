@@ -18,7 +18,7 @@ PLACE = {"module": "space.halve", "specialization": "halve", "target": "gfx942",
 def heavier(value: Any) -> None:
     kernel = value["units"][0]["code_objects"]["gfx942"]["kernels"][0]
     kernel.update(vgpr=200, vgpr_spills=3, lds=32768)
-    value["provenance"]["linker"] = "LLD 99.0"
+    next(one for one in value["provenance"]["tools"] if one["name"] == "lld")["version"] = "99.0"
 
 
 def renamed(value: Any) -> None:
@@ -44,6 +44,18 @@ def test_equal(call: Any, second: Built) -> None:
     }
 
 
+def test_a_tool_that_one_side_has(call: Any, second: Built, tmp_path: Path) -> None:
+    def without(value: Any) -> None:
+        value["provenance"]["tools"] = [one for one in value["provenance"]["tools"] if one["name"] != "LLVM"]
+
+    other = changed_wheel(second.wheel, tmp_path / "b.whl", {MANIFEST: change_manifest(without)})
+    made = json.loads(call("diff", second.wheel, other, "--json").out)["made_with"]
+    version = made["LLVM"]["a"]
+    assert made == {"LLVM": {"a": version, "b": None}}
+    assert f"made with LLVM {version} -> none\n" in call("diff", second.wheel, other).out
+    assert f"made with LLVM none -> {version}\n" in call("diff", other, second.wheel).out
+
+
 def test_changed(call: Any, second: Built, tmp_path: Path) -> None:
     other = changed_wheel(second.wheel, tmp_path / "b.whl", {MANIFEST: change_manifest(heavier)})
     answer = call("diff", second.wheel, other, "--json")
@@ -62,14 +74,14 @@ def test_changed(call: Any, second: Built, tmp_path: Path) -> None:
             "occupancy": {"a": 8, "b": 2},
         },
     }
-    assert list(value["made_with"]) == ["linker"]
-    assert value["made_with"]["linker"]["b"] == "LLD 99.0"
+    assert list(value["made_with"]) == ["lld"]
+    assert value["made_with"]["lld"]["b"] == "99.0"
     assert (value["added"], value["removed"]) == ([], [])
     text = call("diff", second.wheel, other).out
     assert "changed   space.halve:halve, gfx942, kernel halve_kernel_0\n" in text
     assert "    LDS bytes          0 -> 32768 (+32768)\n" in text
     assert "    occupancy          8 -> 2 (-6, -75.0 %)\n" in text
-    assert "-> LLD 99.0\n" in text
+    assert f"made with lld {value['made_with']['lld']['a']} -> 99.0\n" in text
 
 
 def test_added_and_removed(call: Any, second: Built, tiny: Built, tmp_path: Path) -> None:

@@ -253,6 +253,13 @@ def test_targets_of_kernels(tmp_path: Path) -> None:
     assert other.skipped == ("m:g",)
 
 
+def test_front_ends_are_those_of_the_declared_kernels(tmp_path: Path) -> None:
+    table = '[tool.flydsl-build]\narchs = ["gfx942"]\n'
+    assert read(tmp_path, MINIMAL).frontends == ("flydsl",)
+    assert read(tmp_path, f'{table}kernels-from = "m:f"\n').frontends == ("flydsl",)
+    assert read(tmp_path, f"{table}allow-empty = true\n").frontends == ()
+
+
 def test_archs_of_every_kernel_are_enough(tmp_path: Path) -> None:
     settings = read(tmp_path, '[tool.flydsl-build.kernels."m:f"]\narchs = ["gfx942"]\n')
     assert settings.archs == ()

@@ -82,7 +82,7 @@ def module(name: str, *launchers: LauncherEntry, targets: tuple[str, ...] = ("gf
         library=Library(file="x.so", sha256="0" * 64, size=1),
         units=(Unit(name="main", axes={}, bundle="x.hipfb", init=(), globals=(), code_objects=dict.fromkeys(targets, code_object)),),
         launchers=launchers,
-        provenance=Provenance(flydsl="0.5.0", llvm="24", linker="LLD 19", flydsl_build="0.1.0", bitcode=(), sources={}),
+        provenance=Provenance(tools=(), bitcode=(), sources={}),
     )
 
 

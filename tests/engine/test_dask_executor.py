@@ -42,6 +42,7 @@ def executor(folder: Path, **environ: str) -> DaskExecutor:
         timeout=1.0,
         worker=WorkerSettings(target="", package_roots=(str(folder),), toolkit=toolkit, project=str(folder)),
         linker=LINKER,
+        frontends=("flydsl",),
         lld=None,
         rocm_path=None,
         fingerprints=Fingerprints(str(folder), environ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flydsl_build.bundle.manifest import Bitcode
+from flydsl_build.jobs.job import Tool
 from flydsl_build.package.sbom import sbom, sbom_facts
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ OCML = Bitcode(file="ocml.bc", sha256="b" * 64, size=5, code_object_version=None
 @pytest.fixture
 def made(manifest: Manifest) -> Manifest:
     """A manifest with bitcode of an extern and a device library."""
-    versions = replace(manifest.provenance, flydsl="0.5.0", llvm="24.0git", linker="LLD 22.1.0", flydsl_build="0.1.0")
-    return replace(manifest, provenance=replace(versions, bitcode=(MORI,), device_libraries=(OCML,)))
+    return replace(manifest, provenance=replace(manifest.provenance, bitcode=(MORI,), device_libraries=(OCML,)))
 
 
 def document(*manifests: Manifest, **changes: Any) -> Any:
@@ -117,6 +117,28 @@ def test_schema(made: Manifest, targets: tuple[str, ...]) -> None:
     validator = validation.JsonStrictValidator(schema.SchemaVersion.V1_6)
     assert validator.validate_str(json.dumps({**document(made), "components": [{"type": "thing"}]})) is not None
     assert validator.validate_str(sbom([made.provenance], name="Some.Kernels", version="1.0", targets=targets)) is None
+
+
+def test_modules_of_several_compilers(made: Manifest) -> None:
+    """Each compiler depends on what it runs; a tool of both is listed once."""
+    clang = Tool(name="clang", version="20.1", distribution="ziglang")
+    lld, own = made.provenance.tools[-2:]
+    other = replace(made.provenance, tools=(clang, lld, own), bitcode=(), device_libraries=())
+    value = document(made, replace(made, module="other", provenance=other))
+    assert components(value)[:5] == [
+        ("flydsl", "0.5.0", "excluded"),
+        ("LLVM", "24.0git", "excluded"),
+        ("lld", "22.1.0", "excluded"),
+        ("clang", "20.1", "excluded"),
+        ("flydsl-build", "0.1.0", "required"),
+    ]
+    assert value["components"][3]["description"] == "the copy inside ziglang"
+    assert value["dependencies"][1:5] == [
+        {"ref": "pkg:pypi/flydsl@0.5.0", "dependsOn": ["LLVM@24.0git", "lld@22.1.0"]},
+        {"ref": "clang@20.1", "dependsOn": ["lld@22.1.0"]},
+        {"ref": "LLVM@24.0git"},
+        {"ref": "lld@22.1.0"},
+    ]
 
 
 def test_facts(made: Manifest) -> None:

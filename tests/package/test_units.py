@@ -27,8 +27,7 @@ def result(target: str, *objects: CodeObjectBuild) -> JobResult:
         specializations=(),
         sources={},
         distributions={},
-        flydsl="",
-        llvm="",
+        tools=(),
         seconds=0.0,
         code_objects=objects,
     )

@@ -368,7 +368,7 @@ class Package:
                 entry |= {"kind": "factory", "factory_parameters": made}
             entries.append({**entry, "specializations": specializations})
         manifest = {
-            "schema": 1,
+            "schema": 2,
             "module": f"{self.name}.{module}",
             "distribution": {"name": self.name.replace("_", "-"), "version": "1.2"},
             "targets": list(targets),

@@ -561,7 +561,7 @@ def test_what_is_no_file(fresh: Any, runtime: Any, file: str, kind: str) -> None
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda m: m.update(schema=2), "its schema is 2, this run time reads 1"),
+        (lambda m: m.update(schema=3), "its schema is 3, this run time reads 2"),
         (lambda m: m["launchers"][0].update(name="two"), "it has no launcher one"),
         (
             lambda m: m["launchers"][0]["specializations"][0].update(name="two"),

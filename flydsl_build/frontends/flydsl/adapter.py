@@ -40,6 +40,7 @@ from flydsl_build.dtypes import DTYPE_TABLE, DTYPES, FLOAT_DTYPES, SCALAR_DTYPES
 from flydsl_build.errors import collapsed, did_you_mean
 from flydsl_build.frontends.flydsl.externs import ExternCall
 from flydsl_build.jobs.author_code import relative_to_roots
+from flydsl_build.jobs.job import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +59,7 @@ __all__ = [
     "is_launcher",
     "is_struct",
     "llvm_options",
+    "llvm_version",
     "lower",
     "make_argument",
     "mlir_context",
@@ -68,6 +70,7 @@ __all__ = [
     "struct_class",
     "struct_constants",
     "struct_fields",
+    "tools",
     "type_name",
     "type_of_annotation",
     "type_of_name",
@@ -109,6 +112,21 @@ def is_tested_version() -> bool:
     """Tell whether this FlyDSL release is one the adapter was checked with."""
     version: str = flydsl.__version__
     return version.startswith(tuple(one + "." for one in TESTED_VERSIONS))
+
+
+def llvm_version() -> str:
+    """Return the version of the LLVM that FlyDSL has inside."""
+    folder = Path(flydsl.__file__).parent / "_mlir" / "_mlir_libs"
+    for path in sorted(folder.glob("libFlyPythonCAPI.so.*")):
+        return path.name.removeprefix("libFlyPythonCAPI.so.")
+    return "unknown"
+
+
+def tools() -> tuple[Tool, ...]:
+    """Return FlyDSL, and the LLVM inside."""
+    return Tool(name="flydsl", version=flydsl.__version__, distribution="flydsl"), Tool(
+        name="LLVM", version=llvm_version(), distribution="flydsl"
+    )
 
 
 # --- the back end ------------------------------------------------------------------------------------------------------

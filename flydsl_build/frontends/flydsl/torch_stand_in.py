@@ -15,20 +15,21 @@ from typing import NoReturn
 
 from flydsl_build.dtypes import DTYPE_TABLE
 
-__all__ = ["TorchMissingError", "install_torch_stand_in", "is_torch_stand_in"]
+__all__ = ["TorchMissingError", "install_torch_stand_in"]
 
 # Names that numpy has with ml_dtypes, and torch has not.
 _NOT_TORCH = {"float8_e4m3", "float8_e4m3b11fnuz"}
 _DTYPES = tuple(dtype.framework for dtype in DTYPE_TABLE if dtype.framework and dtype.framework not in _NOT_TORCH)
 
 
-class TorchMissingError(ImportError):
+class TorchMissingError(ModuleNotFoundError):
     """A kernel module used more of torch than the stand-in has."""
 
     def __init__(self, attribute: str) -> None:
         super().__init__(
             f'the kernel module uses torch.{attribute}, but torch is not installed in the build environment; add "torch" to '
-            "build-system.requires in pyproject.toml"
+            "build-system.requires in pyproject.toml",
+            name="torch",
         )
 
 
@@ -47,11 +48,6 @@ class _DType:
 
     def __repr__(self) -> str:
         return f"torch.{self._name}"
-
-
-def is_torch_stand_in() -> bool:
-    """Tell whether `torch` is the stand-in."""
-    return isinstance(sys.modules.get("torch"), _StandIn)
 
 
 def install_torch_stand_in() -> bool:

@@ -68,6 +68,7 @@ def add_kernels(wheel: Path, settings: Settings, layout: Layout, given: Mapping[
         "config": config,
         # What a process that compiles imports.
         "needs": ["flydsl_build", *(package for frontend in frontends(settings.frontends) for package in frontend.packages), "jinja2"],
+        "jit_needs": [package for frontend in frontends(settings.frontends) for package in frontend.imported_by_sources],
         "folder": str(Path(project, "build", EDITABLE_FOLDER, hashlib.sha256(identity.encode()).hexdigest()[:8])),
     }
     with _locked(Path(facts["folder"])):

@@ -32,8 +32,6 @@ __all__ = ["SCHEMA", "Installation", "level_of_importer", "read_state", "write_j
 SCHEMA = 2
 """Number of the form of these files; raised when they change."""
 
-# FlyDSL imports torch; compile processes have a stand-in.
-_NEEDED_BY_JIT = ("flydsl", "torch")
 _SWITCH = "FLYDSL_BUILD_EDITABLE_REBUILD"
 _OFF = ("0", "false", "no", "off")
 _ALLOWED = {"FLYDSL_BUILD_EDITABLE": ("aot", "jit"), _SWITCH: ("1", "true", "yes", "on", *_OFF)}
@@ -60,6 +58,7 @@ _FACTS = {
     "folder": str,
     "declared": [str],
     "needs": [str],
+    "jit_needs": [str],
 }
 
 
@@ -234,7 +233,7 @@ class Installation:
 
     def tell_what_jit_needs(self, name: str) -> None:
         """Warn, once, if a declared module's FlyDSL source is about to be imported where it cannot be."""
-        missing = _are_missing(_NEEDED_BY_JIT)
+        missing = _are_missing(self._facts["jit_needs"])
         if missing and not self.told and name in self.known():
             self.told.add(name)
             import warnings
@@ -244,6 +243,10 @@ class Installation:
                 "    -> install what is missing, or unset FLYDSL_BUILD_EDITABLE: the compiled kernels need neither flydsl nor torch"
             )
             warnings.warn(text, RuntimeWarning, stacklevel=level_of_importer())
+
+    def _ways_to_the_source(self) -> list[str]:
+        """Return the advice to import the source, where that can be done."""
+        return [] if _are_missing(self._facts["jit_needs"]) else ["FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"]
 
     def find_in(self, folder: str, name: str, found: ModuleSpec | None) -> ModuleSpec | None:
         """Return the spec of what is served in the place of a module that is looked for in a folder; None if nothing is.
@@ -376,7 +379,7 @@ class Installation:
             try:
                 self._compile(name)
             except _CannotError as error:
-                self._tell_stale(name, change, str(error), "; ".join((error.fix, *_ways_to_the_source())))
+                self._tell_stale(name, change, str(error), "; ".join((error.fix, *self._ways_to_the_source())))
         found: dict[str, Any] | None = self._state()["modules"].get(name)
         return found
 
@@ -409,7 +412,7 @@ class Installation:
             raise _CannotError(answer["cannot"], answer.get("fix") or _REINSTALL)
         if "fault" in answer:
             old = [f"{_SWITCH}=0 imports the kernels as they were"] if module is not None and not self._damage(module) else []
-            fix = "; ".join(("correct it", *old, *_ways_to_the_source()))
+            fix = "; ".join(("correct it", *old, *self._ways_to_the_source()))
             msg = f"{name}: {change}, and compiling it failed: {answer['fault']}\n    -> {fix}"
             raise ImportError(msg, name=name)
         if module is None:
@@ -490,11 +493,6 @@ def _are_missing(names: Sequence[str]) -> str:
     found = _places(names)
     missing = [name.replace("_", "-") for name in names if name not in found]
     return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here" if missing else ""
-
-
-def _ways_to_the_source() -> list[str]:
-    """Return the advice to import the FlyDSL source, where that can be done."""
-    return [] if _are_missing(_NEEDED_BY_JIT) else ["FLYDSL_BUILD_EDITABLE=jit imports the FlyDSL source"]
 
 
 def _command(needed: list[str]) -> list[str]:

@@ -40,6 +40,8 @@ class Frontend:
         Python code that fails where the compiler cannot be imported.
     packages
         Import packages that `digest` covers: no result depends on their files besides.
+    imported_by_sources
+        Import packages that the author's modules need where they are imported as they are, to be compiled when they are called.
     variables
         Environment variables that compile processes do not get from the build's environment, because the compiler reads them; one that
         ends in `_` stands for all that begin so.
@@ -59,6 +61,7 @@ class Frontend:
     requirements: tuple[str, ...]
     import_check: str
     packages: tuple[str, ...]
+    imported_by_sources: tuple[str, ...]
     variables: tuple[str, ...]
     version: Callable[[], str]
     digest: Callable[[], str]

@@ -61,6 +61,8 @@ FRONTEND = Frontend(
     requirements=("flydsl>=0.5,<0.6", "numpy"),
     import_check="import flydsl._mlir.ir",
     packages=("flydsl",),
+    # It imports torch; compile processes have a stand-in.
+    imported_by_sources=("flydsl", "torch"),
     # LLVM reads some of them.
     variables=("FLYDSL_", "HSA_OVERRIDE_GFX_VERSION", "LLVM_GFX1250_", "MLIR_", "COMPILE_ONLY", "ARCH"),
     version=_version,

@@ -105,13 +105,9 @@ class Contents:
                 )
             )
         if not found:
-            raise BuildError(
-                Fault(
-                    where=str(self.path),
-                    what="has no kernels built by flydsl-build",
-                    fix="give a wheel or folder that has a _flydsl folder",
-                )
-            )
+            wheels = sorted(self.path.glob("*.whl")) if self.wheel is None else []
+            fix = f"name the wheel: {wheels[0]}" if wheels else "give a wheel or folder that has a _flydsl folder"
+            raise BuildError(Fault(where=str(self.path), what="has no kernels built by flydsl-build", fix=fix))
         return sorted(found, key=lambda one: one.manifest.module)
 
     def bundles(self) -> list[str]:

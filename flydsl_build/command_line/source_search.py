@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flydsl_build.regular_files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 __all__ = ["Extern", "Found", "Launcher", "search_sources"]
 
@@ -26,7 +26,7 @@ _COPIES = {"copy", "copy_atom_call"}
 _FRESH = ("fragment", "_like", "load", "alloc", "rmem")
 _SKIPPED = {"build", "dist", "tests", "test", "docs", "node_modules", "__pycache__", "venv", "site-packages"}
 _ENUMS = {f"enum.{name}" for name in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag")}
-_EXTENTS = {1: "N", 2: "M, N", 3: "L, M, N"}
+_EXTENTS = {1: "N", 2: "MN", 3: "LMN"}
 _PYTHON_NUMBERS = {"int": "i32", "float": "f32", "bool": "bool"}
 # A name that stands for a name that stands for a name.
 _DEPTH = 20
@@ -358,7 +358,7 @@ class _Search:
                     yield self._described(module, node, self._functions[inner], is_factory=True)
 
     def _described(self, module: _Module, node: ast.FunctionDef, found: _Function, *, is_factory: bool) -> Launcher:
-        args, constexpr = _arguments(found)
+        args, constexpr = _arguments(found, {one.arg for one, _ in _defaults(node)} if is_factory else set())
         factory = self._functions[f"{module.name}.{node.name}"]
         params = [(self._choice(factory, one, default), default is None) for one, default in _defaults(node)]
         out = tuple(name for name, text in args if name in found.writes and text not in _PYTHON_NUMBERS.values())
@@ -506,10 +506,15 @@ def _ranks(function: _Function) -> dict[str, set[int]]:
     return found
 
 
-def _arguments(function: _Function) -> tuple[tuple[tuple[str, str], ...], tuple[ast.arg, ...]]:
+def _arguments(function: _Function, params: Collection[str]) -> tuple[tuple[tuple[str, str], ...], tuple[ast.arg, ...]]:
     """Return what the table has to say of a launcher's parameters: guesses for arguments, and the constexpr ones.
 
     A scalar or stream annotation fixes the type, so that needs no entry.
+
+    Parameters
+    ----------
+    params
+        Those of the factory: an extent of the name of one is guessed to be its value, or else any would be taken for it.
     """
     args: list[tuple[str, str]] = []
     constexpr: list[ast.arg] = []
@@ -523,7 +528,8 @@ def _arguments(function: _Function) -> tuple[tuple[tuple[str, str], ...], tuple[
         elif name in {"Tensor", ""}:
             ranks = function.ranks.get(parameter.arg, set())
             rank = next(iter(ranks)) if len(ranks) == 1 else 2
-            args.append((parameter.arg, f"f32[{_EXTENTS.get(rank, _EXTENTS[2])}]"))
+            extents = (f"{{{name}}}" if name in params else name for name in _EXTENTS.get(rank, _EXTENTS[2]))
+            args.append((parameter.arg, f"f32[{', '.join(extents)}]"))
         elif name in _PYTHON_NUMBERS:
             args.append((parameter.arg, _PYTHON_NUMBERS[name]))
     return tuple(args), tuple(constexpr)

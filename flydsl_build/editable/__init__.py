@@ -53,7 +53,7 @@ class Finder:
     serves_stubs = True
 
     def __init__(self, folder: str, top_levels: frozenset[str]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._top_levels = top_levels
         self._installation: Installation | None = None
         self._is_telling = False
@@ -146,7 +146,7 @@ class Finder:
         if self._installation is None:
             from .installation import Installation
 
-            self._installation = Installation(self._folder)
+            self._installation = Installation(self.folder)
         return self._installation
 
     def _is_ours(self, top: str) -> bool:
@@ -213,7 +213,12 @@ def _name_of(value: Any) -> str:
 
 
 def install(*top_levels: str) -> None:
-    """Serve the project's stubs in this process, unless `FLYDSL_BUILD_EDITABLE` asks for the sources."""
+    """Serve the project's stubs in this process, unless `FLYDSL_BUILD_EDITABLE` asks for the sources.
+
+    Once: Python reads the `.pth` file twice where site-packages is on its path by two names.
+    """
+    if any(isinstance(one, Finder) and one.folder == os.path.dirname(__file__) for one in sys.meta_path):
+        return
     if os.environ.get("FLYDSL_BUILD_EDITABLE") == "jit":
         sys.meta_path.insert(0, _SourceFinder(os.path.dirname(__file__), frozenset(top_levels)))
         return

@@ -346,6 +346,17 @@ def test_a_stub_that_is_run_says_where_the_main_part_is(site: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_pth_file_that_is_read_twice(tiny: Editable) -> None:
+    script = """
+import site
+for _ in range(2):
+    site.addsitedir(argument["site"], set())
+names = [type(one).__module__ for one in sys.meta_path]
+print(json.dumps([names.count("_editable_flydsl_tiny_kernels"), len([one for one in sys.path_hooks if hasattr(one, "__self__")])]))
+"""
+    assert tiny.run(script=script) == [1, 1]
+
+
 def test_other_folders_are_left_alone(tiny: Editable) -> None:
     script = """
 import site

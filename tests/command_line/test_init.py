@@ -54,7 +54,7 @@ TABLE = """\
 
 [tool.flydsl-build.kernels."pkg.mod:build"]
 # params = { N = [], tile = [] }
-# args = { X = "f32[M, N]" }
+# args = { X = "f32[M, {N}]" }
 """
 
 
@@ -352,7 +352,7 @@ def test_device_functions_are_no_launchers(call: Any, tmp_path: Path) -> None:
     # What host code calls as well, and what nothing calls, may be launchers.
     assert kernels(table) == ["pkg.device:both", "pkg.device:unused", "pkg.mod:launch", "pkg.mod:all_of_them", "pkg.mod:build"]
     assert [line for line in table.splitlines() if line.startswith("# out")] == ['# out = ["out"]', '# out = ["B"]', '# out = ["X", "P"]']
-    assert '# args = { X = "f32[M, N]", P = "ptr<f32>", Y = "f32[M, N]" }' in table
+    assert '# args = { X = "f32[M, {N}]", P = "ptr<f32>", Y = "f32[M, {N}]" }' in table
 
 
 def test_externs(call: Any, tmp_path: Path) -> None:

@@ -102,6 +102,13 @@ def test_folder(call: Any, second: Built, tmp_path: Path) -> None:
     assert answer.err.startswith(f"flydsl-build: {BUNDLE}: is named in the manifest and does not exist\n")
 
 
+def test_a_folder_of_wheels(call: Any, second: Built, tmp_path: Path) -> None:
+    wheel = changed_wheel(second.wheel, tmp_path / "second.whl", {})
+    text = f"flydsl-build: {tmp_path}: has no kernels built by flydsl-build\n    -> name the wheel: {wheel}\n"
+    answer = call("verify", tmp_path)
+    assert (answer.status, answer.err) == (1, text)
+
+
 def test_wheels_of_two_projects(call: Any, second: Built, tiny: Built, tmp_path: Path) -> None:
     said = {
         second.wheel: f"{second.wheel}: 1 modules, 1 specializations, 2 code objects: no fault found\n",

@@ -7,6 +7,9 @@ from enum import IntFlag
 from typing import Any, Literal
 
 import pytest
+
+pytest.importorskip("torch")  # FlyDSL imports it; compile processes have a stand-in
+
 from flydsl.expr import Constexpr, Float32, Int32
 
 from flydsl_build.frontends.flydsl.adapter import ArgumentError

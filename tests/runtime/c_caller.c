@@ -39,13 +39,15 @@ static struct fdb_dltensor vector(float *data, int64_t *shape) {
       .data = data, .device_type = FDB_DL_ROCM, .rank = 1, .code = FDB_DL_FLOAT, .bits = 32, .lanes = 1, .shape = shape, .strides = one};
 }
 
+static int (*wait)(void);
+
 static int call(struct fdb_module *module, const char *name, const struct fdb_value *values) {
   const struct fdb_specialization *callee = fdb_find_specialization(module, name);
   if (!callee) {
     printf("error: there is no %s\n", name);
     return 1;
   }
-  return fdb_call_module(module, 0, callee, values) ? fail() : 0;
+  return fdb_call_module(module, 0, callee, values) ? fail() : wait ? wait() : 0;
 }
 
 static uint64_t bits_of(float value) {
@@ -140,8 +142,11 @@ int main(int count, char **words) {
   fdb_set_driver(driver);
   // Memory of the device, where the library has such; the stand-ins take any.
   float *memory = NULL;
-  int (*allocate)(void **, size_t) = (int (*)(void **, size_t))dlsym(dlopen(words[1], RTLD_NOW | RTLD_NOLOAD), "hipMalloc");
-  if (allocate ? allocate((void **)&memory, 4096) : !(memory = calloc(1024, sizeof *memory))) {
+  driver->set_device(0);
+  void *hip = dlopen(words[1], RTLD_NOW | RTLD_NOLOAD);
+  int (*allocate)(void **, size_t, unsigned) = (int (*)(void **, size_t, unsigned))dlsym(hip, "hipMallocManaged");
+  wait = (int (*)(void))dlsym(hip, "hipDeviceSynchronize");
+  if (allocate ? allocate((void **)&memory, 4096, 1) : !(memory = calloc(1024, sizeof *memory))) {
     return 3;
   }
   return !strcmp(command, "add")      ? add(folder, memory)

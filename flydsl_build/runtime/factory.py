@@ -238,7 +238,8 @@ def _explain_unbuilt(key: str, name: str, table: str, built: list[dict[str, Any]
     what = "parameters" if table == "params" else "constexpr values"
     text = f"{_spell(name, asked)}: the wheel was not built for these {what}, {of}:"
     text += "".join(f"\n    {line}" for line in lines[:_SHOWN])
-    return f"{text}\n    -> {_remedy(key, table, nearest_first[lines[0]], asked)}"
+    varied = {one for one in asked if len({repr(values.get(one)) for values in built}) > 1}
+    return f"{text}\n    -> {_remedy(key, table, nearest_first[lines[0]], asked, varied)}"
 
 
 def _distance(built: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[int, float, int]:
@@ -258,8 +259,14 @@ def _difference(built: Any, given: Any) -> float:
     return difference if difference == difference else float("inf")  # noqa: PLR0124 - of NaNs nothing is near
 
 
-def _remedy(key: str, table: str, nearest: Mapping[str, Any], params: Mapping[str, Any]) -> str:
-    """Return the line of pyproject.toml that adds the values."""
+def _remedy(key: str, table: str, nearest: Mapping[str, Any], params: Mapping[str, Any], varied: Collection[str]) -> str:
+    """Return the line of pyproject.toml that adds the values.
+
+    Parameters
+    ----------
+    varied
+        Names of which several values were built: those are in a list there.
+    """
     for name, value in params.items():
         unknown = nearest[name].unknown(value) if isinstance(nearest.get(name), Member) else ""
         if unknown:
@@ -271,7 +278,7 @@ def _remedy(key: str, table: str, nearest: Mapping[str, Any], params: Mapping[st
     changed = [name for name in params if name not in nearest or not same_value(nearest[name], params[name])]
     if not changed and params.keys() == nearest.keys():
         return "pass a tuple where the wheel was built for one: a list is not equal to it"
-    if len(changed) == 1 and changed[0] in nearest and changed[0] in texts:
+    if len(changed) == 1 and changed[0] in varied and changed[0] in nearest and changed[0] in texts:
         addition = f"{table} = {{ {changed[0]} = [..., {texts[changed[0]]}] }}"
     else:
         # A value that is a list stands inside another list, because a list of values means one specialization for each.

@@ -92,6 +92,10 @@ class Fields(dict):  # type: ignore[type-arg]  # types are imported for type che
         self._numbers = all(isinstance(value, int | float) for value in values)
 
     def __eq__(self, other: object) -> bool:
+        # What has more fields is of another class.
+        named = _fields_of(type(other))
+        if named is not None and not self.keys() <= named <= self.keys():
+            return False
         # All fields at once are read and compared in C; what is no attribute or has no truth of being equal is looked at below.
         try:
             found = self._get(other)
@@ -111,6 +115,22 @@ class Fields(dict):  # type: ignore[type-arg]  # types are imported for type che
         return f"({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
     __hash__ = None
+
+
+_known_fields: dict[type, set[str] | None] = {}
+
+
+def _fields_of(kind: type) -> set[str] | None:
+    """Return the names that a dataclass or named tuple is made of; None of other classes."""
+    if kind not in _known_fields:
+        fields = getattr(kind, "__dataclass_fields__", None)
+        names = None
+        if fields is not None:
+            names = {name for name, one in fields.items() if one.init and one._field_type.name == "_FIELD"}  # noqa: SLF001
+        elif issubclass(kind, tuple):
+            names = set(kind._fields) if hasattr(kind, "_fields") else None
+        _known_fields[kind] = names
+    return _known_fields[kind]
 
 
 def field_of(value: object, name: str) -> Any:

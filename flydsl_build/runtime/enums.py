@@ -101,11 +101,18 @@ class Member(str):
             number |= value
         return number
 
+    def _is_class(self, kind: type) -> bool:
+        """Say whether a class is the source's, by its name, or the stub's; another module may have one of the same name."""
+        if kind is self._enums.classes.get(self.reference):
+            return True
+        module, _, name = self.reference.rpartition(":")
+        return kind.__qualname__ == name and kind.__module__ == module
+
     def _is_meant_by(self, given: object) -> bool:
         names, name = self._enums.names(self.reference), self.plain
         value = names.get(name, {}).get("value")
         if isinstance(given, Enum):
-            alike = (given.name or str(given.value)) == name and type(given).__name__ == self.class_name
+            alike = (given.name or str(given.value)) == name and self._is_class(type(given))
             # JSON has a tuple as a list, and of some values nothing.
             return alike and (value is None or isinstance(value, list) or bool(given.value == value))
         if self.is_exact:

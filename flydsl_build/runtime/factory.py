@@ -52,7 +52,8 @@ def _find(factory: Factory, params: dict[str, Any], given: Collection[str]) -> t
     """Return what the factory made, or make it, for parameters of which `given` were not left to their defaults."""
     entry = factory.handle._entry(factory.__qualname__)  # noqa: SLF001
     built = entry["specializations"]
-    fitting = [position for position, one in enumerate(built) if _fits(one["params"], params, given)]
+    own = {one["name"]: one for one in entry["factory_parameters"]}
+    fitting = [position for position, one in enumerate(built) if _fits(one["params"], params, given, own)]
     positions = _prefer_same_types(built, fitting, params)
     if not positions:
         known = {name for one in built for name in one["params"]}
@@ -171,12 +172,27 @@ def _by_name(bound: BoundArguments) -> dict[str, Any]:
     return found
 
 
-def _fits(built: Mapping[str, Any], params: Mapping[str, Any], given: Collection[str]) -> bool:
+def _fits(built: Mapping[str, Any], params: Mapping[str, Any], given: Collection[str], own: Mapping[str, Any]) -> bool:
     """Say whether a specialization was built for these parameters of its factory.
 
     A parameter that was not recorded was left to its default, which cannot be compared: it fits if it was not given.
     """
-    return all(name in built for name in given) and all(name in params and same_value(built[name], params[name]) for name in built)
+    return all(name in built for name in given) and all(
+        name in params and _is_of(own.get(name), params[name]) and same_value(built[name], params[name]) for name in built
+    )
+
+
+def _is_of(parameter: Mapping[str, Any] | None, given: object) -> bool:
+    """Say whether a value can be what was built for a parameter: a type is no text, and where a list is annotated, a tuple is none."""
+    if parameter is None:
+        return True
+    if isinstance(given, type) and parameter["role"] != "type":
+        return False
+    if isinstance(given, list | tuple) and not hasattr(given, "_fields"):
+        words = set("".join(one if one.isalnum() else " " for one in (parameter.get("annotation") or "").lower()).split())
+        wanted = words & {"list", "tuple"}
+        return not wanted or type(given).__name__ in wanted
+    return True
 
 
 def _prefer_same_types(built: list[dict[str, Any]], fitting: list[int], params: Mapping[str, Any]) -> tuple[int, ...]:
@@ -271,6 +287,9 @@ def _remedy(key: str, table: str, nearest: Mapping[str, Any], params: Mapping[st
         unknown = nearest[name].unknown(value) if isinstance(nearest.get(name), Member) else ""
         if unknown:
             return f"{name}: {unknown}"
+    for name, value in params.items():
+        if value is None and nearest.get(name) is not None:
+            return f"{name}=None cannot be declared: None is what a parameter is that is left out, where it is the default"
     texts = {name: _toml_like(value, nearest.get(name)) for name, value in params.items() if value is not None}
     for name, text in texts.items():
         if text is None:
@@ -278,7 +297,8 @@ def _remedy(key: str, table: str, nearest: Mapping[str, Any], params: Mapping[st
     changed = [name for name in params if name not in nearest or not same_value(nearest[name], params[name])]
     if not changed and params.keys() == nearest.keys():
         return "pass a tuple where the wheel was built for one: a list is not equal to it"
-    if len(changed) == 1 and changed[0] in varied and changed[0] in nearest and changed[0] in texts:
+    is_listed = changed and (changed[0] in varied or len(params) == 1)
+    if len(changed) == 1 and is_listed and changed[0] in nearest and changed[0] in texts:
         addition = f"{table} = {{ {changed[0]} = [..., {texts[changed[0]]}] }}"
     else:
         # A value that is a list stands inside another list, because a list of values means one specialization for each.

@@ -214,8 +214,8 @@ enum outcome launch_packed(LauncherObject *self, const struct specialization *sp
                            const struct fdb_driver *driver, const struct fdb_loaded *loaded, int device, void **slots,
                            bool release_gil);
 // Whether two equal values are also numbers of one kind: 1, 1.0 and True are equal in Python, and so are 0.0 and -0.0, but
-// they make different kernels. An int is taken for a float that was built. Values that are no numbers, and members of
-// enums, are not told apart here.
+// they make different kernels. An int is taken for a float that was built. Built values that are no numbers are not told
+// apart here.
 bool same_number(PyObject *given, PyObject *value);
 
 const struct fdb_driver *open_driver_for(LauncherObject *self);

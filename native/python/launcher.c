@@ -412,9 +412,9 @@ static enum number number_of(PyObject *object) {
   return PyFloat_Check(object) ? REAL : NO_NUMBER;
 }
 
-// What a scalar of numpy's or torch's holds; anything else has no such method, or one that takes arguments.
+// What a scalar of numpy's holds, as Python's number; arrays, of which a single one may be equal to a number, hold none.
 static PyObject *item_of(PyObject *object) {
-  PyObject *item = PyObject_CallMethod(object, "item", NULL);
+  PyObject *item = PySequence_Check(object) ? NULL : PyObject_CallMethod(object, "item", NULL);
   if (!item) {
     PyErr_Clear();
   }
@@ -444,7 +444,7 @@ bool same_number(PyObject *given, PyObject *value) {
   }
   PyObject *item = number_of(given) == NO_NUMBER ? item_of(given) : Py_NewRef(given);
   enum number found = item ? number_of(item) : NO_NUMBER;
-  bool same = found == number || found == NO_NUMBER; // a member of an enum, say
+  bool same = found == number;
   if (number == REAL && (found == REAL || found == INTEGER)) {
     same = same_sign(item, value); // an int is taken for a float, as by type checkers
   }

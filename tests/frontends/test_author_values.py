@@ -1,24 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a declared value stands for, by the annotation of what takes it: the value itself, one converted, or nothing."""
 
-from __future__ import annotations
-
+import inspect
+import re
+from dataclasses import InitVar, dataclass, field
 from enum import IntFlag
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypedDict
 
 import pytest
 
 pytest.importorskip("torch")  # FlyDSL imports it; compile processes have a stand-in
 
-from flydsl.expr import Constexpr, Float32, Int32
+from flydsl.expr import BFloat16, Constexpr, Float32, Int32
 
 from flydsl_build.frontends.flydsl.adapter import ArgumentError
-from flydsl_build.frontends.flydsl.author_values import converted
+from flydsl_build.frontends.flydsl.author_values import converted, recorded
 
 
 class Access(IntFlag):
     READ = 1
     WRITE = 2
+
+
+class Rows(int):
+    pass
+
+
+class Shape(TypedDict):
+    x: int
+
+
+class Sized(Protocol):
+    x: int
+
+
+@dataclass
+class Base:
+    a: int
+
+
+@dataclass
+class Same(Base):
+    pass
+
+
+@dataclass
+class More(Base):
+    b: int = 8
+
+
+@dataclass
+class Doubling:
+    tile: int
+
+    def __post_init__(self) -> None:
+        self.tile *= 2
+
+
+@dataclass
+class Rounding:
+    tile: int
+
+    def __post_init__(self) -> None:
+        self.tile = -(-self.tile // 64) * 64
+
+
+@dataclass
+class Scaled:
+    n: int
+    by: InitVar[int] = 3
+
+    def __post_init__(self, by: int) -> None:
+        self.n *= by
+
+
+@dataclass
+class Checked:
+    n: int
+    twice: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise ValueError
+        self.twice = 2 * self.n
 
 
 TAKEN: list[tuple[Any, Any, Any]] = [
@@ -70,6 +135,12 @@ REFUSED: list[tuple[Any, Any, str, str]] = [
     (Literal[1], True, "True is none of 1", "write one of these"),
     (Int32, "3", "'3' is no Int32, as which it is annotated", "a table says text, numbers, booleans"),
     (Access, -1, "-1 is no member of Access, and no value of one. Its members are READ, WRITE", "write the name of a member"),
+    (Shape, 1, "1 is no Shape, as which it is annotated", "a table says text, numbers, booleans"),
+    (Sized, 1, "1 is no Sized, as which it is annotated", "a table says text, numbers, booleans"),
+    (str | type, "f32", "'f32' can be text or a type of FlyDSL's, as str | type admits both", "annotate with one of them"),
+    (type[Float32], "bf16", "bf16 is no type[flydsl.expr.numeric.Float32]", "write one of Float32"),
+    (Doubling, {"tile": 64}, "Doubling changes its fields when it is made (tile of 64 becomes 128), and", "let the class take finished"),
+    (Rounding, {"tile": 60}, "Rounding changes its fields when it is made (tile of 60 becomes 64), and", "let the class take finished"),
     (Access, 2.0, "2.0 is no member of Access, and no value of one. Its members are READ, WRITE", "write the name of a member"),
 ]
 
@@ -78,5 +149,43 @@ REFUSED: list[tuple[Any, Any, str, str]] = [
 def test_what_a_value_cannot_stand_for(annotation: Any, value: Any, what: str, fix: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         converted(value, annotation)
-    assert str(caught.value) == what
+    assert str(caught.value).startswith(what)
     assert caught.value.fix.startswith(fix)
+
+
+def test_what_the_default_says() -> None:
+    empty = inspect.Parameter.empty
+    assert converted("bf16", empty, Float32) is BFloat16
+    assert converted("bf16", Any, Float32) is BFloat16
+    assert converted("f32", str, "f32") == "f32"
+    assert converted(3, int, Rows(3)) == 3
+    # Defaults that stand for nothing but themselves say nothing.
+    assert converted("relu", empty, print) == "relu"
+    assert converted(1, empty, None) == 1
+    for value, default in ((3, Rows(3)), ("a", Path("a"))):
+        with pytest.raises(ArgumentError, match=f"is no {type(default).__name__}, of which its default is"):
+            converted(value, empty, default)
+
+
+RECORDED: list[tuple[Any, Any, Any, str]] = [
+    (Same(1), Base, None, "of several classes: Same, Base"),
+    (More(1), Base, More(1), "of several classes: More, Base"),
+    (Base(1), Base | More, None, "of several classes: Base, More"),
+    (Same(1), inspect.Parameter.empty, Base(1), "of several classes: Same, Base"),
+    (Doubling(64), Doubling, None, "(tile of 128 becomes 256)"),
+    (Scaled(2), Scaled, None, "(n of 6 becomes 18)"),
+]
+
+
+@pytest.mark.parametrize(("value", "annotation", "default", "what"), RECORDED)
+def test_objects_of_which_the_fields_do_not_say_all(value: Any, annotation: Any, default: Any, what: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(what)):
+        recorded(value, annotation, default)
+
+
+def test_objects_of_which_the_fields_say_all() -> None:
+    assert recorded(Base(1), Base) == {"a": 1}
+    assert recorded(More(1, 2), More | None) == {"a": 1, "b": 2}
+    assert recorded(Same(1)) == {"a": 1}
+    assert recorded(Rounding(64), Rounding) == {"tile": 64}
+    assert recorded(Checked(2), Checked) == {"n": 2}

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import importlib
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +28,8 @@ ONLY: tuple[tuple[str, str | None, Any], ...] = (
     ("zero", "float", 0.0),
     ("pair", "tuple[int, ...]", [1, 0]),
     ("fields", "Config", {"scale": 1.0, "rows": 1}),
+    ("text", "str", "f32"),
+    ("list", "list | None", [1, 2]),
 )
 
 LAUNCHERS: list[dict[str, Any]] = [
@@ -232,3 +238,44 @@ def test_numbers_of_all_types(factories: Any, hip: FakeHip) -> None:
     for value in (False, 2.0, np.bool_(False)):
         with pytest.raises(ValueError, match="the wheel was not built for these constexpr values"):
             factories.numbers(a, value)
+
+
+class Wider(Config):
+    """A dataclass with one field more."""
+
+    __dataclass_fields__: dict[str, Any] = {  # noqa: RUF012 - as dataclasses have it
+        name: SimpleNamespace(init=True, _field_type=SimpleNamespace(name="_FIELD")) for name in ("scale", "rows", "more")
+    }
+
+
+def test_what_only_looks_alike(factories: Any) -> None:
+    for value in (np.array([1]), 1 + 0j, Decimal(1), Fraction(1)):
+        with pytest.raises(ValueError, match="the wheel was not built for"):
+            factories.made_int(value)
+        with pytest.raises(ValueError, match="the wheel was not built for"):
+            factories.only_int(np.zeros(4, np.float32), value)
+    with pytest.raises(ValueError, match="the wheel was not built for these parameters"):
+        factories.made_fields(Wider(1.0, 1))
+    with pytest.raises(ValueError, match="the wheel was not built for these parameters"):
+        factories.made_text(Float32)
+    assert factories.made_text("f32") is factories.made_text("f32")
+    assert factories.made_list([1, 2]) is factories.made_list([1, 2])
+    with pytest.raises(ValueError, match="the wheel was not built for these parameters"):
+        factories.made_list((1, 2))
+    with pytest.raises(ValueError, match="the wheel was not built for these parameters"):
+        factories.made_pair([1, 0])
+    with pytest.raises(
+        ValueError, match="m=None cannot be declared: None is what a parameter is that is left out, where it is the default"
+    ):
+        factories.made_int(None)
+
+
+def test_enums_of_one_name_in_two_modules(factories: Any) -> None:
+    enums = importlib.import_module(f"{type(factories.__flydsl__).__module__.rpartition('.')[0]}.enums")
+    known = enums.Enums()
+    known.described = {"kernels.m:Mode": {"bases": ["Enum"], "members": [{"name": "A", "value": 1}]}}
+    built = enums.Member(known, "kernels.m:Mode", "A")
+    mine, other = (Enum("Mode", {"A": 1}, module=module) for module in ("kernels.m", "kernels.other"))
+    stub = known.define("kernels.m:Mode")(Enum("Mode", {"A": 1}, module="stub"))
+    assert (built == mine.A, built == stub.A, built == "A") == (True, True, True)
+    assert built != other.A

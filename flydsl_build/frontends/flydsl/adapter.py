@@ -63,6 +63,7 @@ __all__ = [
     "lower",
     "make_argument",
     "mlir_context",
+    "names_type",
     "parameter_role",
     "raw_value",
     "register_packaging_backend",
@@ -571,6 +572,11 @@ def type_of_name(name: str) -> Any:
         return _TYPES[name]
     msg = f'"{name}" is not the name of a FlyDSL type. {did_you_mean(name, list(_TYPES))}'
     raise ArgumentError(msg, "write the name of a FlyDSL type")
+
+
+def names_type(value: Any) -> bool:
+    """Tell whether a value is text that names a FlyDSL type."""
+    return isinstance(value, str) and value in _TYPES
 
 
 def raw_value(value: Any) -> Any:

@@ -14,6 +14,7 @@ import functools
 import inspect
 import itertools
 import operator
+import os
 import typing
 from dataclasses import replace
 from types import NoneType
@@ -134,6 +135,9 @@ def converted(value: Any, annotation: Any, default: Any = _EMPTY) -> Any:
     if str in types_admitted and type(value) is str and _names_member(enums, value):
         msg = f"{value!r} can be text or a member of {enums[0].__name__}, as {_shown(annotation)} admits both"
         raise ArgumentError(msg, "annotate with one of them, or give the member itself in the function of kernels-from")
+    if str in types_admitted and any(adapter.parameter_role(one) == "type" for one in types_admitted) and adapter.names_type(value):
+        msg = f"{value!r} can be text or a type of FlyDSL's, as {_shown(annotation)} admits both"
+        raise ArgumentError(msg, "annotate with one of them, or give the type itself in the function of kernels-from")
     for one in types_admitted:
         if _accepts(one, value):
             return value
@@ -153,6 +157,9 @@ def _refusal(value: Any, annotation: Any, types_admitted: Sequence[Any]) -> Argu
     if isinstance(value, dict):
         what = "found a table, and it is not annotated with a dataclass, named tuple or fx.struct"
         return ArgumentError(what, "annotate it with the class that the table is to make an object of")
+    if annotation is _EMPTY:
+        what = f"{_spelled(value)} is no {types_admitted[0].__name__}, of which its default is"
+        return ArgumentError(what, f"annotate it, or give a {types_admitted[0].__name__} in the function of kernels-from")
     said = [_AS_TOML[one] for one in types_admitted if one in _AS_TOML]
     fix = f"write {' or '.join(said)}" if len(said) == len(set(types_admitted) - {NoneType}) else _WHAT_A_TABLE_SAYS
     return ArgumentError(f"{_spelled(value)} is no {_shown(annotation)}, as which it is annotated", fix)
@@ -189,7 +196,18 @@ def _admitted(annotation: Any, default: Any) -> tuple[Any, ...]:
         return (type(default),)
     if has_fields(default) and not says_more:
         return (adapter.struct_class(type(default)), *found)
-    return (type, *found) if adapter.type_name(default) is not None and not says_more else found
+    if says_more:
+        return found
+    is_vague = all(one in (Any, object) for one in found)
+    if adapter.type_name(default) is not None:
+        return (type,) if is_vague else (type, *found)
+    return (type(default),) if is_vague and _is_of_its_own(default) else found
+
+
+def _is_of_its_own(default: Any) -> bool:
+    """Tell whether a default is a number, text or path of a class that says more than the number or text in it."""
+    kind = type(default)
+    return isinstance(default, int | float | str | os.PathLike) and kind not in _PLAIN and kind.__module__.partition(".")[0] != "numpy"
 
 
 def takes_types(annotation: Any, default: Any) -> bool:
@@ -223,8 +241,15 @@ def _is_sequence(kind: Any) -> bool:
         isinstance(whole, type)
         and whole is not object
         and not _is_named_tuple(whole)
-        and any(issubclass(one, whole) for one in (tuple, list))
+        and any(_is_below(one, whole) for one in (tuple, list))
     )
+
+
+def _is_below(kind: type, base: type) -> bool:
+    try:
+        return issubclass(kind, base)
+    except Exception:  # noqa: BLE001 - of a TypedDict, of a protocol that cannot be asked, of an author's class that refuses
+        return False
 
 
 def _accepts(kind: Any, value: Any) -> bool:
@@ -260,7 +285,7 @@ def _convert(kind: Any, value: Any) -> Any:
     if typing.get_origin(kind) is typing.Literal:
         return _literal(kind, value)
     if adapter.parameter_role(kind) == "type" and isinstance(value, str):
-        return adapter.type_of_name(value)
+        return _type_in(kind, value)
     if kind is float and type(value) is int:
         return _as_float(value)
     if isinstance(kind, type) and _has_fields(kind) and isinstance(value, dict):
@@ -268,6 +293,16 @@ def _convert(kind: Any, value: Any) -> Any:
     if isinstance(value, tuple) and _is_sequence(kind):
         return _sequence(kind, value)
     raise ArgumentError("")
+
+
+def _type_in(kind: Any, name: str) -> Any:
+    """Return the type of a name; `type[…]` says which it must be below."""
+    found = adapter.type_of_name(name)
+    bounds = [one for bound in typing.get_args(kind) for one in admitted(bound) if isinstance(one, type)]
+    if bounds and not any(_is_below(found, one) for one in bounds):
+        msg = f"{name} is no {inspect.formatannotation(kind)}"
+        raise ArgumentError(msg, f"write one of {', '.join(one.__name__ for one in bounds)}")
+    return found
 
 
 def _as_float(value: int) -> float:
@@ -338,7 +373,11 @@ def _member(kind: Any, value: Any) -> Any:
                 return kind(functools.reduce(operator.or_, numbers))
             except (KeyError, ValueError):
                 pass
-    what = f"{_spelled(value)} is no member of {kind.__name__}, and no value of one"
+    alike = isinstance(value, enum.Enum) and type(value).__name__ == kind.__name__
+    spelled, name = (
+        (f"{type(value).__module__}.{_spelled(value)}", f"{kind.__module__}.{kind.__name__}") if alike else (_spelled(value), kind.__name__)
+    )
+    what = f"{spelled} is no member of {name}, and no value of one"
     msg = f"{what}. Its members are {', '.join(kind.__members__)}"
     fix = did_you_mean(value, list(kind.__members__)) if isinstance(value, str) else ""
     raise ArgumentError(msg, fix if fix.startswith("Did") else "write the name of a member")
@@ -517,10 +556,16 @@ def _make_object(kind: type, table: dict[str, Any]) -> Any:
             msg = f"field {name} of {kind.__name__}: {error}"
             raise ArgumentError(msg, error.fix) from error.__cause__
     try:
-        return kind(**values)
+        made = kind(**values)
     except Exception as error:
         msg = f"{kind.__name__} cannot be made of these fields: {type(error).__name__}: {error}"
         raise ArgumentError(msg, _CORRECT) from error
+    for name, value in values.items():
+        if dataclasses.is_dataclass(kind) and repr(getattr(made, name, value)) != repr(value):
+            became = f"{name} of {value!r} becomes {getattr(made, name)!r}"
+            msg = f"{kind.__name__} changes its fields when it is made ({became}), and the class in the wheel, which has no code, does not"
+            raise ArgumentError(msg, _FINISHED)
+    return made
 
 
 _CORRECT = "correct the table"
@@ -540,8 +585,50 @@ def recorded(value: Any, annotation: Any = _EMPTY, default: Any = _EMPTY) -> Any
         It has none, or a field has none.
     """
     if has_fields(value):
+        _check_class(value, annotation, default)
         return _recorded_fields(value)
     return plain(value, is_exact=not _names_are_members(_admitted(annotation, default)))
+
+
+def _check_class(value: Any, annotation: Any, default: Any) -> None:
+    """Refuse an object of which the fields do not say all: a call is compared with these alone.
+
+    Raises
+    ------
+    ArgumentError
+        Another class may be meant, or its own code makes other fields of them.
+    """
+    kind = adapter.struct_class(type(value))
+    wanted = {adapter.struct_class(one): None for one in admitted(annotation) if isinstance(one, type) and _has_fields(one)}
+    if not wanted and has_fields(default):
+        wanted = {adapter.struct_class(type(default)): None}
+    if wanted and set(wanted) != {kind}:
+        names = ", ".join(one.__name__ for one in {kind: None, **wanted})
+        msg = f"a call is compared with the fields of a {kind.__name__} alone, and what it is given to may be of several classes: {names}"
+        raise ArgumentError(msg, f"annotate it with {kind.__name__}")
+    if dataclasses.is_dataclass(kind) and (hasattr(kind, "__post_init__") or _has_own_init(kind)):
+        _check_makes_itself(value, kind)
+
+
+def _has_own_init(kind: Any) -> bool:
+    return not kind.__dataclass_params__.init
+
+
+def _check_makes_itself(value: Any, kind: Any) -> None:
+    names = [one.name for one in dataclasses.fields(kind) if one.init]
+    try:
+        again = kind(**{name: getattr(value, name) for name in names})
+        other = next((name for name in names if repr(getattr(again, name)) != repr(getattr(value, name))), None)
+    except Exception as error:
+        msg = f"{kind.__name__} cannot be made of its own fields ({text_of(error)}), as the class in the wheel is"
+        raise ArgumentError(msg, _FINISHED) from error
+    if other is not None:
+        became = f"{other} of {getattr(value, other)!r} becomes {getattr(again, other)!r}"
+        msg = f"{kind.__name__} changes its fields when it is made ({became}), and the class in the wheel, which has no code, does not"
+        raise ArgumentError(msg, _FINISHED)
+
+
+_FINISHED = "let the class take finished values, and compute them in a function"
 
 
 def has_fields(value: Any) -> bool:

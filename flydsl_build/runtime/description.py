@@ -18,7 +18,7 @@ from sys import intern
 
 from . import _native
 from .annotations import Any, Mapping
-from .dtypes import DTYPES, TYPE_NAMES
+from .dtypes import TYPE_NAMES
 from .enums import Member
 from .errors import CorruptFileError
 
@@ -31,7 +31,6 @@ __all__ = [
     "plain_value",
     "returned_value",
     "same_value",
-    "spell_argument",
 ]
 
 # From so many specializations on, a look-up takes less time than comparing constants one after the other.
@@ -168,39 +167,6 @@ class _LeftOut:
 
 
 LEFT_OUT = _LeftOut()
-
-
-def _default_strides(shape: list[int | str]) -> list[int | str]:
-    """Return the strides that an author who writes only extents means."""
-    if any(isinstance(dim, str) for dim in shape):
-        return ["?"] * (len(shape) - 1) + [1] if shape else []
-    strides: list[int | str] = []
-    step = 1
-    for dim in reversed(shape):
-        strides.insert(0, step)
-        step *= int(dim)
-    return strides
-
-
-def spell_argument(argument: Mapping[str, Any]) -> str:
-    """Spell an argument in the grammar of the declarations; dynamic extents always with their strides."""
-    kind = argument["kind"]
-    if kind == "stream":
-        return "a stream"
-    if kind == "struct":
-        return str(argument.get("type", "a struct"))
-    if kind == "scalar":
-        return str(argument["dtype"])
-    natural = max((DTYPES[argument["dtype"]] & 0xFF) // 8, 1)
-    align = f"@{argument['align']}" if argument.get("align", natural) > natural else ""
-    if kind == "pointer":
-        return f"ptr<{argument['dtype']}>{align}"
-    dims = ", ".join(str(dim) for dim in argument["shape"])
-    static = not any(isinstance(dim, str) for dim in argument["shape"])
-    short = static or len(argument["shape"]) < 2
-    if not (short and list(argument["strides"]) == _default_strides(argument["shape"])):
-        dims += " : " + ", ".join(str(dim) for dim in argument["strides"])
-    return f"{argument['dtype']}[{dims}]{align}"
 
 
 def _sources(

@@ -26,24 +26,22 @@ class Specialization:
 
     __slots__ = ("arguments", "constexpr", "element", "name", "params", "targets")
 
-    def __init__(self, entry: dict[str, Any]) -> None:
-        from .description import spell_argument
-
+    def __init__(self, entry: dict[str, Any], arguments: dict[str, str]) -> None:
         self.name: str = entry["name"]
         self.constexpr: dict[str, Any] = dict(entry["constexpr"])
         self.params: dict[str, Any] = dict(entry.get("params") or {})
         self.element: str | None = entry.get("element")
         self.targets: tuple[str, ...] = tuple(entry["targets"])
-        self.arguments: dict[str, str] = {name: spell_argument(argument) for name, argument in entry["arguments"].items()}
+        self.arguments: dict[str, str] = arguments
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {text}" for name, text in (*self.constexpr.items(), *self.arguments.items()))
         return f"<{self.name}({arguments}) for {', '.join(self.targets)}>"
 
 
-def _read_all(handle: ModuleHandle, entries: Iterable[dict[str, Any]]) -> tuple[Specialization, ...]:
+def _read_all(handle: ModuleHandle, entries: Iterable[tuple[int, dict[str, Any]]]) -> tuple[Specialization, ...]:
     try:
-        return tuple(map(Specialization, entries))
+        return tuple(Specialization(entry, handle._expected(position, entry)) for position, entry in entries)  # noqa: SLF001
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptFileError(handle._file, f"{type(error).__name__}: {error}") from error  # noqa: SLF001
 
@@ -74,7 +72,7 @@ class Factory:
     @property
     def specializations(self) -> tuple[Specialization, ...]:
         """All that was built, for every value of the parameters."""
-        return _read_all(self.handle, self.handle._entry(self.__qualname__)["specializations"])  # noqa: SLF001
+        return _read_all(self.handle, self.handle._numbered(self.handle._entry(self.__qualname__)))  # noqa: SLF001
 
     def load(self, device: int | None = None) -> None:
         """Load the module on a device (the current one), so that no later call has to."""
@@ -134,7 +132,7 @@ def _signature(launcher: Any) -> Any:
 def _specializations(launcher: Any) -> tuple[Specialization, ...]:
     """Return what the launcher chooses from at a call, in this order."""
     _, chosen = launcher._handle._selected(launcher._name)  # noqa: SLF001
-    return _read_all(launcher._handle, (entry for _, entry in chosen))  # noqa: SLF001
+    return _read_all(launcher._handle, chosen)  # noqa: SLF001
 
 
 def _load(launcher: Any, device: int | None = None) -> None:

@@ -245,17 +245,30 @@ class ModuleHandle:
         """Return the entry of the manifest and its specializations for a launcher, with their positions in the module."""
         name, positions = self._selections[spelling]
         entry = self._entry(name)
-        before = 0
-        for launcher in self.manifest["launchers"]:
-            if launcher["name"] == name:
-                break
-            before += len(launcher["specializations"])
-        found = list(enumerate(entry["specializations"], before))
+        found = self._numbered(entry)
         if positions is not None:
             found = [found[position] for position in positions]
             # The factory may return launchers with different parameters; those that it returns for one call have the same.
             entry["parameters"] = found[0][1].get("parameters", entry["parameters"])
         return entry, found
+
+    def _numbered(self, entry: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+        """Return the specializations of a launcher with their positions among all of the module."""
+        before = 0
+        for launcher in self.manifest["launchers"]:
+            if launcher["name"] == entry["name"]:
+                break
+            before += len(launcher["specializations"])
+        return list(enumerate(entry["specializations"], before))
+
+    def _expected(self, position: int, entry: dict[str, Any]) -> dict[str, str]:
+        """Return what each argument of a specialization must be, in the grammar of the declarations; of a struct, the name of its class."""
+        self._library()
+        texts = self._native.expected(position)
+        return {
+            name: str(argument.get("type", "a struct")) if argument["kind"] == "struct" else texts[name]
+            for name, argument in entry["arguments"].items()
+        }
 
     def _describe(self, spelling: str) -> tuple[Any, ...]:
         """Serve the native launcher on its first call."""

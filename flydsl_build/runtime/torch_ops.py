@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from .annotations import Any, Callable
-from .description import plain_value, spell_argument
+from .description import plain_value
 from .dtypes import FRAMEWORK_NAMES, KEPT_IN_BYTES, TYPE_NAMES
 from .enums import spelled
 
@@ -268,8 +268,9 @@ class Ops:
         if all(any(self._constant_reasons(entry, given)) for _, entry in chosen):
             constants = {name: self.frozen(given[name]) for name in chosen[0][1]["constexpr"] if name in given}
             launcher._handle._refuse_constants(spelling, constants)  # noqa: SLF001
-        for _, entry in chosen:
-            reason = next(self._reasons(entry, given), None)
+        for position, entry in chosen:
+            expected = launcher._handle._expected(position, entry)  # noqa: SLF001
+            reason = next(self._reasons(entry, expected, given), None)
             if reason is None:
                 return
             reasons.append((entry["name"], reason))
@@ -286,7 +287,7 @@ class Ops:
             if name in given and found != built:
                 yield f"constexpr {name} is {found!r}, not {built!r}"
 
-    def _reasons(self, entry: dict[str, Any], given: dict[str, Any]) -> Iterator[str]:
+    def _reasons(self, entry: dict[str, Any], expected: dict[str, str], given: dict[str, Any]) -> Iterator[str]:
         yield from self._constant_reasons(entry, given)
         for name, argument in entry["arguments"].items():
             tensor = given.get(name)
@@ -302,7 +303,7 @@ class Ops:
             else:
                 continue
             shape = ", ".join(map(str, tensor.shape))
-            yield f"argument {name} must be {spell_argument(argument)}, got {dtype}[{shape}]: {what}"
+            yield f"argument {name} must be {expected[name]}, got {dtype}[{shape}]: {what}"
 
 
 def _written(op: Any) -> list[bool]:

@@ -171,12 +171,36 @@ static PyObject *module_read_tables(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *module_expected(PyObject *object, PyObject *args) {
+  const struct fdb_tables *tables = ((ModuleObject *)object)->tables;
+  unsigned position;
+  if (!PyArg_ParseTuple(args, "I", &position)) {
+    return NULL;
+  }
+  if (!tables || position >= tables->specialization_count) {
+    PyErr_Format(PyExc_ValueError, "the call table has no specialization %u", position);
+    return NULL;
+  }
+  const struct fdb_table *table = &tables->specializations[position].table;
+  PyObject *found = PyDict_New();
+  for (uint32_t i = 0; found && i < table->argument_count; i++) {
+    PyObject *text = PyUnicode_FromString(table->arguments[i].expected);
+    if (!text || PyDict_SetItemString(found, table->arguments[i].label, text) < 0) {
+      Py_CLEAR(found);
+    }
+    Py_XDECREF(text);
+  }
+  return found;
+}
+
 static PyMethodDef module_methods[] = {
     {"publish", module_publish, METH_VARARGS,
      "publish(device, target, entries)\n\nMake a loaded module callable. An entry, by the position of the "
      "specialization: None, or (function, ((kernel, symbol, max_workgroup, block), ...))."},
     {"read_tables", module_read_tables, METH_VARARGS,
      "read_tables(address)\n\nRead the call table of the launcher library, which must stay open."},
+    {"expected", module_expected, METH_VARARGS,
+     "expected(position)\n\nReturn what each argument of a specialization must be, by its name."},
     {"withdraw", module_withdraw, METH_O,
      "withdraw(device)\n\nMake a loaded module one that the next call has to load."},
     {"is_loaded", module_is_loaded, METH_O, "is_loaded(device)\n\nSay whether this process has it on the device."},

@@ -138,6 +138,7 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
     runtime_package: str,
     module_doc: str | None,
     public_names: Sequence[str] = (),
+    other_targets: Sequence[str] = (),
 ) -> tuple[str, str]:
     """Render the stub of a module.
 
@@ -155,6 +156,8 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         Docstring of the source module, None for none.
     public_names
         Public names of the source module: those that are structs of an argument get a class to make such arguments with.
+    other_targets
+        The targets that only other modules of the wheel have code for.
 
     Returns
     -------
@@ -184,6 +187,7 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         "manifest_file": literal(manifest_file),
         "manifest_sha256": literal(manifest_sha256),
         "archs": [literal(target) for target in manifest.targets],
+        "other_archs": [literal(target) for target in other_targets],
         "load": literal(manifest.load),
         "functions": functions,
         "structs": structs,

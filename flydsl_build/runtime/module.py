@@ -169,7 +169,8 @@ class ModuleHandle:
             enums = self._make_enums()
 
             def hook(pairs: dict[str, Any]) -> Any:
-                return enums.member_or_object(number_or_object(pairs))
+                made = enums.member_or_object(pairs)
+                return number_or_object(pairs) if made is pairs else made
 
         elif b'"$float"' in data:
             hook = number_or_object

@@ -760,8 +760,10 @@ class TestImport:
         script = "try:\n    import fake_kernels.narrow\nexcept ImportError as error:\n    print(error.name, error)"
         assert self.check(run_python, script, targets="gfx1201") == [
             "fake_kernels.narrow fake_kernels.narrow: device 0 is gfx1201, and fake-kernels 1.2 has code of this module only for gfx1100",
-            "    -> install a wheel of fake-kernels in which this module was built for gfx1201, or add gfx1201 to `archs` of its kernels and "
-            "build one",
+            (
+                "    -> install a wheel of fake-kernels in which this module was built for gfx1201, or add gfx1201 to `archs` of its kernels and "
+                "build one"
+            ),
         ]
 
     def test_this_module_has_code_too(self, run_python: Any) -> None:

@@ -55,6 +55,8 @@ _TAKEN: Final = frozenset(
         "_attach",
     }
 )
+# Attributes that the run time gives every launcher: they are what they are, whatever the source set.
+_OF_EVERY_LAUNCHER: Final = frozenset({"bind", "compile_hints", "load", "specializations"})
 _CLASS_PREFIX: Final = "_Launcher_"
 _BOUND_PREFIX: Final = "_Bound_"
 _RETURNED_PREFIX: Final = "_Returned_"
@@ -483,7 +485,18 @@ def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[Specia
         bound_name=_BOUND_PREFIX + name.removeprefix(_CLASS_PREFIX),
         update_signature=update,
     )
-    return _Class(name=name, bases="_Launcher, _Protocol", call=call)
+    return _Class(name=name, bases="_Launcher, _Protocol", call=call, attributes=_attributes(members))
+
+
+def _attributes(members: Sequence[SpecializationEntry]) -> tuple[tuple[str, str], ...]:
+    """Return names and types of what the source set on launchers; some may not have it."""
+    found: dict[str, dict[str, None]] = {}
+    for each in members:
+        for values in (each.attributes or {}).values():
+            for name, value in values.items():
+                if name not in _OF_EVERY_LAUNCHER and is_name(name):
+                    found.setdefault(name, {})[_type_of_value(value)] = None
+    return tuple((name, " | ".join(types)) for name, types in sorted(found.items()))
 
 
 def _untyped(parameters: Sequence[Parameter]) -> list[tuple[str, str, object]]:

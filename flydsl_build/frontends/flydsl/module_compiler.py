@@ -75,6 +75,7 @@ class _Traced:
     factory_parameters: tuple[Parameter, ...]
     constexpr: dict[str, Any]
     classes: tuple[type, ...]
+    attributes: dict[str, Any]
     arguments: dict[str, ArgumentType]
     externs: ExternUse
     seconds: float
@@ -591,7 +592,7 @@ def _struct_constants(binding: _Binding, parameter: inspect.Parameter) -> dict[s
 def _plain_values(build: SpecializationBuild) -> list[Any]:
     """Return everything in which a member of an enum can be."""
     parameters = (*build.parameters, *build.factory_parameters, *(one for fields in build.classes.values() for one in fields))
-    return [build.constexpr, build.params, build.values, [one.default for one in parameters]]
+    return [build.constexpr, build.params, build.values, build.attributes, [one.default for one in parameters]]
 
 
 def _recorded_constants(constants: dict[str, Any]) -> dict[str, Any]:
@@ -660,6 +661,8 @@ def _trace(
     started = time.perf_counter()
     use = ExternUse()
     options, binding = _bind_with_options(resolved, specialization, job)
+    # Before anything of the author's is traced: code that runs then may set more.
+    attributes = resolved.attributes
     factory_parameters: tuple[Parameter, ...] = ()
     if resolved.signature is not None:
         factory_parameters = tuple(
@@ -704,6 +707,7 @@ def _trace(
         factory_parameters=factory_parameters,
         constexpr=binding.constexpr,
         classes=(*resolved.classes, *binding.classes),
+        attributes=attributes,
         arguments=binding.arguments,
         externs=use,
         seconds=time.perf_counter() - started,
@@ -910,6 +914,7 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         params=dict(one.resolved.params),
         form=one.resolved.form,
         values=dict(one.resolved.values),
+        attributes=one.attributes,
         classes={kind.__name__: author_values.field_infos(kind) for kind in author_values.with_inner_classes(one.classes)},
         doc=inspect.getdoc(one.resolved.factory or one.resolved.wrapper or function),
         launcher_doc=None if one.resolved.factory is None else inspect.getdoc(one.resolved.wrapper or function),

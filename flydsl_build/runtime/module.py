@@ -127,7 +127,7 @@ class ModuleHandle:
         manifest_sha256: str | None,
         *,
         archs: tuple[str, ...],
-        other_archs: tuple[str, ...],
+        other_archs: tuple[str, ...] = (),
         load: str,
     ) -> None:
         self.name = name

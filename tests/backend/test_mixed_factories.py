@@ -612,7 +612,7 @@ FAULTS = {
     'typed"]\nconstexpr = { dtype = "Config" }\nargs = { X = "f32[L]" }': (
         (
             'constexpr.dtype: "Config" is not the name of a FlyDSL type. Allowed: bf16, bool, f16, f32, f4e2m1fn, f64, f6e2m3fn, f6e3m2fn, f8e4m3, '
-            "f8e4m3b11fnuz, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e8m0fnu, i16, i32, i64, i8, u16, u32, u64, u8."
+            "f8e4m3b11fnuz, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e8m0fnu, i16, i32, i4, i64, i8, u16, u32, u64, u8."
         ),
         "write the name of a FlyDSL type",
     ),

@@ -92,6 +92,16 @@ def _current_target(handle: Any, built_for: Collection[str], what: str) -> str:
     return target
 
 
+def _recorded_attributes(handle: Any, spelling: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of a launcher by target. Those of one target are the same for all of its specializations."""
+    found: dict[str, dict[str, Any]] = {}
+    for _, one in handle._selected(spelling)[1]:  # noqa: SLF001
+        recorded = one.get("attributes") or {}
+        for target in one["targets"]:
+            found.setdefault(target, recorded.get(target, {}))
+    return found
+
+
 def find_attribute(launcher: Any, name: str) -> Any:
     """Return what the source set as an attribute of a launcher. What is not the same for every chip is that of the current device.
 
@@ -102,12 +112,10 @@ def find_attribute(launcher: Any, name: str) -> Any:
     NoDeviceError, UnsupportedTargetError
         If the value depends on the chip, and there is no device that the launcher was built for.
     """
-    handle = launcher._handle  # noqa: SLF001
-    by_target: dict[str, Any] = {}
-    for _, one in handle._selected(launcher._name)[1]:  # noqa: SLF001
-        recorded = one.get("attributes") or {}
-        for target in one["targets"]:
-            by_target.setdefault(target, recorded.get(target, {}))
+    handle, spelling = launcher._handle, launcher._name  # noqa: SLF001
+    by_target = handle._attributes.get(spelling)  # noqa: SLF001
+    if by_target is None:
+        by_target = handle._attributes[spelling] = _recorded_attributes(handle, spelling)  # noqa: SLF001
     with_it = {target: recorded[name] for target, recorded in by_target.items() if name in recorded}
     first = next(iter(with_it.values())) if with_it else None
     if (with_it and len(with_it) < len(by_target)) or any(repr(value) != repr(first) for value in with_it.values()):

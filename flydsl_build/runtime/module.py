@@ -141,6 +141,7 @@ class ModuleHandle:
         self._native = _native.Module(LaunchError)
         # Spelling to name and the positions of the specializations to choose from, None for all.
         self._selections: dict[str, tuple[str, tuple[int, ...] | None]] = {}
+        self._attributes: dict[str, Any] = {}  # of launchers, by spelling
         self._enums: Any = None
         self._units: dict[tuple[int, int], list[_Unit]] = {}  # by (generation of the process, device)
 

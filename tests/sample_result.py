@@ -29,6 +29,7 @@ RESULT: dict[str, Any] = encode(
                 params={"N": 1},
                 form=None,
                 values={},
+                attributes={},
                 classes={},
                 doc=None,
                 launcher_doc=None,

@@ -50,6 +50,7 @@ __all__ = [
     "Unit",
     "manifest_faults",
     "manifest_kernels",
+    "path_faults",
     "read_manifest",
 ]
 
@@ -285,6 +286,9 @@ class SpecializationEntry:
     values
         By target, the plain values that its factory returns beside it, by the names of `returns`; absent if there are none. A list is
         `{"list": […]}`, an array is a tuple, and a FlyDSL type is `{"dtype": name}`.
+    attributes
+        By target, the plain values that the source set as attributes of the launcher, by name and in the form of `values`; absent if there
+        are none.
     doc
         Docstring of the launcher that its factory returned; absent if it has none, or if there is no factory.
     parameters
@@ -310,6 +314,7 @@ class SpecializationEntry:
     params: dict[str, PlainValue]
     element: str | None = None
     values: dict[str, dict[str, PlainValue]] | None = None
+    attributes: dict[str, dict[str, PlainValue]] | None = None
     doc: str | None = None
     parameters: tuple[Parameter, ...] | None = None
     out: tuple[str, ...] | None = None
@@ -473,7 +478,7 @@ class Manifest:
             decode(Manifest, value, where=where)
         except DecodeError as error:
             wrong = error.faults
-        faults = [*_path_faults(value, where), *wrong, *manifest_faults(self, where=where)]
+        faults = [*path_faults(value, where), *wrong, *manifest_faults(self, where=where)]
         if faults:
             raise ManifestError(*faults)
         return json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
@@ -684,6 +689,8 @@ class _Consistency:
                 for name in found:
                     if name not in names:
                         self.fault(f"{path}.values.{target}", f"{name} is not what the launcher's `returns` names")
+        if specialization.attributes is not None and not set(specialization.attributes) <= set(specialization.targets):
+            self.fault(f"{path}.attributes", "has other targets than the specialization")
         if specialization.parameters is None:
             return
         if launcher.kind != "factory":
@@ -758,7 +765,7 @@ def _members_in(manifest: Manifest) -> Iterator[EnumMember]:
         parameters += [*launcher.parameters, *(launcher.factory_parameters or ())]
         for each in launcher.specializations:
             parameters += each.parameters or ()
-            stack += [each.constexpr, each.params, each.values]
+            stack += [each.constexpr, each.params, each.values, each.attributes]
     stack += [one.default for one in parameters]
     while stack:
         value = stack.pop()
@@ -777,7 +784,7 @@ def _is_reference(text: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
 
 
-def _path_faults(value: object, where: str) -> Iterator[Fault]:
+def path_faults(value: object, where: str) -> Iterator[Fault]:
     """Find absolute paths: they name the machine that built the wheel and make two builds differ."""
     stack: list[tuple[str, object]] = [("", value)]
     while stack:

@@ -30,6 +30,8 @@ class DeclaredModule:
         Docstring of the source.
     public_names
         Public names of the source.
+    other_targets
+        The targets that only other modules of the wheel have code for.
     """
 
     manifest: Manifest
@@ -37,6 +39,7 @@ class DeclaredModule:
     placement: Placement
     doc: str | None
     public_names: tuple[str, ...]
+    other_targets: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,6 +51,18 @@ def _kernels(table: dict[str, Any]) -> dict[str, Any]:
     return kernels if isinstance(kernels, dict) else {}
 
 
+def _archs(kernels: dict[str, Any]) -> list[str]:
+    """Return the targets that kernels have in lists of their own, and "" if some have that of the project."""
+    found: set[str] = set()
+    for kernel in kernels.values():
+        own = kernel.get("archs") if isinstance(kernel, dict) else None
+        sets = kernel.get("sets") if isinstance(kernel, dict) else None
+        for one in sets if isinstance(sets, list) else ({},):
+            archs = one.get("archs", own) if isinstance(one, dict) else own
+            found.update(map(str, archs) if isinstance(archs, list) else [""])
+    return sorted(found)
+
+
 def _digest(data: bytes) -> str:
     from hashlib import sha256
 
@@ -136,7 +148,8 @@ class Freshness:
                 return None
             kernels = _kernels(table)
             table["kernels"] = {key: value for key, value in kernels.items() if key.partition(":")[0] == rest}
-            return _json_digest(table)
+            # A stub says which targets the other modules have code for.
+            return _json_digest([table, _archs(kernels)])
         if kind == "declared":
             return _json_digest(declared_modules(self._project))
         return digest_of_distribution(path) if kind == "dist" else digest_of_file(path)

@@ -193,6 +193,8 @@ class SpecializationBuild:
         What the factory was called with, objects as tables of all their fields.
     values
         The plain values that the factory returned beside launchers, by name.
+    attributes
+        The plain values that the source set as attributes of the launcher, by name.
     classes
         By name, the fields of the classes that objects were made of for tables.
     doc
@@ -224,6 +226,7 @@ class SpecializationBuild:
     params: dict[str, PlainValue]
     form: str | None
     values: dict[str, PlainValue]
+    attributes: dict[str, PlainValue]
     classes: dict[str, tuple[Parameter, ...]]
     doc: str | None
     launcher_doc: str | None

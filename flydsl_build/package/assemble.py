@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from flydsl_build.package.summary import KernelRow
     from flydsl_build.targets.code_object import AmdgpuCodeObject
 
-__all__ = ["AssembledModule", "assemble_module"]
+__all__ = ["AssembledModule", "assemble_module", "other_targets"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +83,12 @@ class AssembledModule:
         """Yield name and content of each file in the folder."""
         for path in sorted(self.folder.iterdir()):
             yield path.name, path.read_bytes()
+
+
+def other_targets(module: str, settings: Settings) -> tuple[str, ...]:
+    """Return the targets that not this module, but others of the wheel have code for: those of the table, also of what is not built now."""
+    own = settings.targets_by_module[module]
+    return tuple(target for target in settings.all_targets if target not in own)
 
 
 def assemble_module(  # noqa: PLR0913 - each is the result of one room
@@ -159,6 +165,7 @@ def assemble_module(  # noqa: PLR0913 - each is the result of one room
             placement=placement,
             doc=first.doc,
             public_names=first.public_names,
+            other_targets=other_targets(module, settings),
         ),
         unexported=tuple(name for name in first.public_names if name not in exported),
     )

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from flydsl_build.bundle.manifest import HostEntry, LauncherEntry, Returns, Source, SpecializationEntry
+from flydsl_build.bundle.manifest import HostEntry, LauncherEntry, Returns, Source, SpecializationEntry, path_faults
+from flydsl_build.codec import NO_DEFAULT, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -253,6 +254,7 @@ def _specialization(
         params=params,
         element=specialization.element,
         values={target: builds[0].values for target, builds in member.per_target.items()} if first.values else None,
+        attributes={target: found for target, builds in member.per_target.items() if (found := _attributes(builds))} or None,
         doc=first.launcher_doc,
         parameters=parameters,
         out=specialization.out,
@@ -265,6 +267,16 @@ def _specialization(
         options=_flat(specialization.options.to_json()),
         source=Source(file=first.source_file, line=first.source_line),
     )
+
+
+def _attributes(builds: Sequence[SpecializationBuild]) -> dict[str, PlainValue]:
+    """Return the attributes that a launcher has for all values of axes. One that names a place of this machine is not for others."""
+    first = builds[0].attributes
+    return {
+        name: value
+        for name, value in first.items()
+        if all(repr(one.attributes.get(name, NO_DEFAULT)) == repr(value) for one in builds) and not any(path_faults(encode(value), ""))
+    }
 
 
 def _flat(options: dict[str, Any], place: str = "") -> dict[str, Any]:

@@ -20,7 +20,7 @@ from flydsl_build.codec import DecodeError, encode, parse
 from flydsl_build.consumers import wanted_consumers
 from flydsl_build.errors import VerifyError
 from flydsl_build.jobs.results import is_file_name
-from flydsl_build.package.assemble import AssembledModule, assemble_module
+from flydsl_build.package.assemble import AssembledModule, assemble_module, other_targets
 from flydsl_build.package.source_files import license_files
 from flydsl_build.package.summary import KernelRow, empty_launchers, kernel_rows
 
@@ -112,6 +112,7 @@ class ModuleKeeper:
             *self._common,
             [result.digest for result in results],
             [encode(one) for one in specializations],
+            other_targets(placement.module, self._settings),
             [placement.module, str(placement.source), str(placement.anchor), str(placement.folder), placement.stem],
         ]
 

@@ -38,7 +38,14 @@ complete_type()
 
 
 def attach(  # noqa: PLR0913 - what a stub says
-    module_name: str, stub_file: str, manifest_file: str, manifest_sha256: str | None, *, archs: tuple[str, ...], load: str
+    module_name: str,
+    stub_file: str,
+    manifest_file: str,
+    manifest_sha256: str | None,
+    *,
+    archs: tuple[str, ...],
+    other_archs: tuple[str, ...] = (),
+    load: str,
 ) -> ModuleHandle:
     """Make the handle of a stub. Nothing is read and nothing is loaded until `on_import()`, a call or a question.
 
@@ -51,8 +58,10 @@ def attach(  # noqa: PLR0913 - what a stub says
     manifest_sha256
         Digest of the manifest in hexadecimal; None believes any.
     archs
-        The targets in the wheel.
+        The targets that the module has code for.
+    other_archs
+        Those that only other modules of the wheel have code for.
     load
         "import" or "lazy"; `FLYDSL_BUILD_LOAD` overrides it.
     """
-    return ModuleHandle(module_name, join_path(stub_file, manifest_file), manifest_sha256, archs=archs, load=load)
+    return ModuleHandle(module_name, join_path(stub_file, manifest_file), manifest_sha256, archs=archs, other_archs=other_archs, load=load)

@@ -14,7 +14,7 @@ from .enums import Member, same_kind, spelled
 from .errors import UnsupportedTargetError
 from .launcher import Factory
 
-__all__ = ["Returned", "call_factory", "explain_constants", "make_again"]
+__all__ = ["Returned", "call_factory", "explain_constants", "find_attribute", "make_again"]
 
 _SHOWN = 5
 
@@ -78,17 +78,52 @@ def _values(factory: Factory, chosen: list[dict[str, Any]]) -> tuple[str | None,
     first: dict[str, Any] = next(iter(by_target.values()), {})
     if all(repr(values) == repr(first) for values in by_target.values()):
         return None, first
-    handle = factory.handle
-    device = handle._device(None)  # noqa: SLF001
-    target = handle._choose(ask_driver(_native.target, device), device)  # noqa: SLF001
-    if target not in by_target:
-        msg = (
-            f"{factory.__module__}.{factory.__qualname__} returns values that depend on the chip, and for these parameters it was "
-            f"built for {', '.join(by_target)}, not for {target}, which device {device} uses\n"
-            f"    -> build them for {target} too"
-        )
-        raise UnsupportedTargetError(msg, name=factory.__module__)
+    what = f"{factory.__module__}.{factory.__qualname__} returns values that depend on the chip, and for these parameters it"
+    target = _current_target(factory.handle, by_target, what)
     return target, by_target[target]
+
+
+def _current_target(handle: Any, built_for: Collection[str], what: str) -> str:
+    """Return the target that the current device uses, which must be one that something was built for."""
+    device = handle._device(None)  # noqa: SLF001
+    target: str = handle._choose(ask_driver(_native.target, device), device)  # noqa: SLF001
+    if target not in built_for:
+        msg = f"{what} was built for {', '.join(built_for)}, not for {target}, which device {device} uses\n    -> build it for {target} too"
+        raise UnsupportedTargetError(msg, name=handle.name)
+    return target
+
+
+def _recorded_attributes(handle: Any, spelling: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of a launcher by target. Those of one target are the same for all of its specializations."""
+    found: dict[str, dict[str, Any]] = {}
+    for _, one in handle._selected(spelling)[1]:  # noqa: SLF001
+        recorded = one.get("attributes") or {}
+        for target in one["targets"]:
+            found.setdefault(target, recorded.get(target, {}))
+    return found
+
+
+def find_attribute(launcher: Any, name: str) -> Any:
+    """Return what the source set as an attribute of a launcher. What is not the same for every chip is that of the current device.
+
+    Raises
+    ------
+    KeyError
+        It set none of the name.
+    NoDeviceError, UnsupportedTargetError
+        If the value depends on the chip, and there is no device that the launcher was built for.
+    """
+    handle, spelling = launcher._handle, launcher._name  # noqa: SLF001
+    by_target = handle._attributes.get(spelling)  # noqa: SLF001
+    if by_target is None:
+        by_target = handle._attributes[spelling] = _recorded_attributes(handle, spelling)  # noqa: SLF001
+    with_it = {target: recorded[name] for target, recorded in by_target.items() if name in recorded}
+    first = next(iter(with_it.values())) if with_it else None
+    if (with_it and len(with_it) < len(by_target)) or any(repr(value) != repr(first) for value in with_it.values()):
+        what = f"{launcher.__module__}.{launcher._name}.{name} depends on the chip, and the launcher"  # noqa: SLF001
+        return returned_value(with_it[_current_target(handle, by_target, what)])
+    # Of lists, whoever changes it means this one.
+    return vars(launcher).setdefault(name, returned_value(with_it[next(iter(with_it), "")]))
 
 
 def _make(

@@ -144,6 +144,23 @@ def _repr(launcher: Any) -> str:
     return f"<FlyDSL launcher {launcher.__module__}.{launcher._name}>"  # noqa: SLF001
 
 
+def _attribute(launcher: Any, name: str) -> Any:
+    """Return what the launcher of the source has beside that: what is set on this one is found before this is called."""
+    if name == "compile_hints":
+        # They are compiled in.
+        return vars(launcher).setdefault(name, {})
+    # Python and tools ask every object for names of theirs. The native attributes are missing while the launcher is taken apart.
+    if not name.startswith("__") and name not in {"_handle", "_name", "_origin"}:
+        from .factory import find_attribute
+
+        try:
+            return find_attribute(launcher, name)
+        except KeyError:
+            pass
+    msg = f"{launcher!r} has no attribute {name!r}"
+    raise AttributeError(msg, name=name, obj=launcher)
+
+
 def _reduce(launcher: Any) -> Any:
     """Pickle by reference, as functions are; so `copy` returns the launcher itself, too."""
     origin = launcher.__dict__.get("_origin")
@@ -169,5 +186,6 @@ def complete_type() -> None:
     launcher_type.__doc__ = property(_doc)
     launcher_type.specializations = property(_specializations)
     launcher_type.load = _load
+    launcher_type.__getattr__ = _attribute
     launcher_type.__repr__ = _repr
     launcher_type.__reduce__ = _reduce

@@ -120,9 +120,19 @@ class _CurrentDevice:
 class ModuleHandle:
     """The code objects, launchers and load state of one declared module."""
 
-    def __init__(self, name: str, manifest_file: str, manifest_sha256: str | None, *, archs: tuple[str, ...], load: str) -> None:
+    def __init__(  # noqa: PLR0913 - what a stub says
+        self,
+        name: str,
+        manifest_file: str,
+        manifest_sha256: str | None,
+        *,
+        archs: tuple[str, ...],
+        other_archs: tuple[str, ...] = (),
+        load: str,
+    ) -> None:
         self.name = name
         self.archs = archs
+        self._other_archs = other_archs
         self._file = manifest_file
         self._sha256 = manifest_sha256
         self._mode = load
@@ -131,6 +141,7 @@ class ModuleHandle:
         self._native = _native.Module(LaunchError)
         # Spelling to name and the positions of the specializations to choose from, None for all.
         self._selections: dict[str, tuple[str, tuple[int, ...] | None]] = {}
+        self._attributes: dict[str, Any] = {}  # of launchers, by spelling
         self._enums: Any = None
         self._units: dict[tuple[int, int], list[_Unit]] = {}  # by (generation of the process, device)
 
@@ -159,7 +170,8 @@ class ModuleHandle:
             enums = self._make_enums()
 
             def hook(pairs: dict[str, Any]) -> Any:
-                return enums.member_or_object(number_or_object(pairs))
+                made = enums.member_or_object(pairs)
+                return number_or_object(pairs) if made is pairs else made
 
         elif b'"$float"' in data:
             hook = number_or_object
@@ -300,12 +312,13 @@ class ModuleHandle:
     def on_import(self) -> None:
         """Load the module on the current device if its mode is "import"; what a stub does last.
 
-        A machine without HIP or without a device may import the package; there, the first call raises.
+        A machine without HIP or without a device may import the package; there, the first call raises. Likewise where only other
+        modules of the wheel have code for the device: this one must not keep a package from being imported that imports it.
 
         Raises
         ------
         UnsupportedTargetError
-            If the wheel has no code for the device.
+            If no module of the wheel has code for the device.
         SystemExit
             If the stub is run as a program, as `python -m` does.
         """
@@ -327,7 +340,19 @@ class ModuleHandle:
         except NoDeviceError as error:
             debug("%s: %s", self.name, error)
         else:
-            self.load()
+            if self._is_for_other_devices():
+                debug("%s: not loaded, it has no code for the current device", self.name)
+            else:
+                self.load()
+
+    def _is_for_other_devices(self) -> bool:
+        """Say whether not this module, but another of the wheel has code for the current device; the manifest is not read for that."""
+        if not self._other_archs:
+            return False
+        from .code_objects import choose_target
+
+        target = ask_driver(_native.target, self._device(None))
+        return choose_target(self.archs, target) is None and choose_target(self._other_archs, target) is not None
 
     def load(self, device: int | None = None) -> None:
         """Load the module on a device (the current one) and run its init functions, unless that has been done.
@@ -441,11 +466,17 @@ class ModuleHandle:
             )
             raise UnsupportedTargetError(msg, name=self.name)
         chip = target.partition(":")[0]
+        if self._other_archs:
+            # A list for all of the build narrows that of the module's kernels.
+            only, built = "has code of this module only for", "in which this module was built"
+            remedy = f"add {chip} to `archs` of its kernels and build one"
+        else:
+            only, built = "has code only for", "that was built"
+            remedy = f"build one with -C archs={','.join([*manifest['targets'], chip])}"
         msg = (
-            f"{self.name}: device {device} is {target}, and {distribution['name']} {distribution['version']} has code only for "
+            f"{self.name}: device {device} is {target}, and {distribution['name']} {distribution['version']} {only} "
             f"{', '.join(manifest['targets'])}\n"
-            f"    -> install a wheel of {distribution['name']} that was built for {chip}, or build one with "
-            f"-C archs={','.join([*manifest['targets'], chip])}"
+            f"    -> install a wheel of {distribution['name']} {built} for {chip}, or {remedy}"
         )
         raise UnsupportedTargetError(msg, name=self.name)
 

@@ -30,6 +30,7 @@ _SPECIALIZATION = {
     "entries": {"*": {"*": {"entry": str, "kernels": [int]}}},
     "doc?": (str, type(None)),
     "parameters?": ([_PARAMETER], type(None)),
+    "attributes?": ({"*": {"*": None}}, type(None)),
 }
 _LAUNCHER = {
     "name": str,

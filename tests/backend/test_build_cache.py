@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from building import PACKAGES, Answer, build_environment, call_hook, copy_project
+from building import PACKAGES, Answer, build_environment, call_hook, copy_project, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -169,6 +169,7 @@ CHANGES: dict[str, tuple[str, str, str, set[tuple[str, str]]]] = {
         '[tool.flydsl-build.env]\nX = "1"\n\n[tool.flydsl-build.externs',
         FIRST | SECOND,
     ),
+    "targets of one kernel": ("pyproject.toml", 'second:second"]\n', 'second:second"]\narchs = ["gfx942"]\n', set()),
     "the version": ("pyproject.toml", 'version = "1.0"', 'version = "1.1"', set()),
     "when it is loaded": ("pyproject.toml", "[tool.flydsl-build]\n", '[tool.flydsl-build]\nload = "lazy"\n', set()),
 }
@@ -180,10 +181,35 @@ def test_what_changed_is_compiled(case: str, place: Place, cold_wheel: Any) -> N
     place.edit(name, old, new)
     built = place.build()
     assert built.compiled == expected
-    if case in {"a helper of both", "bitcode of one target", "when it is loaded"}:
+    if case in {"a helper of both", "bitcode of one target", "targets of one kernel", "when it is loaded"}:
         assert built.wheel == cold_wheel(place)
     again = place.build()
     assert (again.compiled, again.wheel) == (set(), built.wheel)
+
+
+def test_the_stub_follows_the_targets_of_other_modules(place: Place, cold_wheel: Any) -> None:
+    """A module's stub has the targets that only others have; nothing is compiled where those change, and what was kept is not served."""
+
+    def others(wheel: bytes) -> list[list[str]]:
+        place.dist.joinpath("built.whl").write_bytes(wheel)
+        texts = [members(place.dist / "built.whl")[f"two_kernels/{name}.py"].decode() for name in ("first", "second")]
+        return [re.findall(r"gfx\w+", text.partition("other_archs=(")[2].partition(")")[0]) for text in texts]
+
+    assert others(place.build().wheel) == [[], []]
+    place.edit("pyproject.toml", 'first:first"]\n', 'first:first"]\narchs = ["gfx1100"]\n')
+    narrowed = place.build()
+    assert (narrowed.compiled, others(narrowed.wheel)) == (set(), [["gfx942"], []])
+    place.edit("pyproject.toml", 'second:second"]\n', 'second:second"]\narchs = ["gfx942"]\n')
+    apart = place.build()
+    assert (apart.compiled, others(apart.wheel)) == (set(), [["gfx942"], ["gfx1100"]])
+    assert apart.wheel == cold_wheel(place)
+    place.edit("pyproject.toml", 'archs = ["gfx1100"]\n', 'archs = ["gfx942"]\n')
+    together = place.build()
+    assert (together.compiled, others(together.wheel)) == (set(), [[], []])
+    place.edit("pyproject.toml", 'first:first"]\narchs = ["gfx942"]\n', 'first:first"]\n')
+    # What a build leaves out is in no other module of its wheel.
+    assert others(place.build().wheel) == [[], ["gfx1100"]]
+    assert others(place.build({"archs": "gfx942"}).wheel) == [[], []]
 
 
 def test_back_to_what_was_built_before(place: Place, warm: tuple[Path, bytes]) -> None:

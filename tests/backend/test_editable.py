@@ -283,6 +283,50 @@ def test_only_what_changed_is_compiled(tmp_path: Path) -> None:
     assert two.run(first, second)["lines"] == [f"flydsl-build: {first}: two_kernels/data/factor.json changed; compiling it"]
 
 
+def test_targets_of_other_modules(tmp_path: Path, warm_cache: Path, hip_library: Path) -> None:
+    """Whether a module without code for the device can be imported depends on the others, also where those change later."""
+    script = """
+import site, io, contextlib
+site.addsitedir(argument["site"])
+with contextlib.redirect_stderr(io.StringIO()) as stderr:
+    try:
+        import two_kernels.second as module
+    except ImportError as error:
+        found = str(error)
+    else:
+        try:
+            module.__flydsl__.load()
+        except ImportError as error:
+            found = ["imported", str(error)]
+print(json.dumps([found, stderr.getvalue().splitlines()]))
+"""
+    project = copy_project(PACKAGES / "two", tmp_path / "project")
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('["gfx942", "gfx1100"]', '["gfx942"]'))
+    two = install(project, tmp_path, cache=warm_cache)
+
+    def run() -> Any:
+        return two.run(script=script, hip=hip_library, targets="gfx1100", FLYDSL_BUILD_LOAD="import")
+
+    device = "two_kernels.second: device 0 is gfx1100, and two-kernels 1.0 has"
+    assert run() == [
+        (
+            f"{device} code only for gfx942\n"
+            "    -> install a wheel of two-kernels that was built for gfx1100, or build one with -C archs=gfx942,gfx1100"
+        ),
+        [],
+    ]
+    two.edit("pyproject.toml", 'first:first"]\n', 'first:first"]\narchs = ["gfx942", "gfx1100"]\n')
+    text = (
+        f"{device} code of this module only for gfx942\n    -> install a wheel of two-kernels in which this module was built for gfx1100, "
+        "or add gfx1100 to `archs` of its kernels and build one"
+    )
+    assert run() == [["imported", text], ["flydsl-build: two_kernels.second: [tool.flydsl-build] changed; compiling it"]]
+    # What else the table says of other modules is nothing to this one.
+    two.edit("pyproject.toml", 'first:first"]\n', 'first:first"]\noptions = { opt-level = 1 }\n')
+    assert run() == [["imported", text], []]
+
+
 def test_the_table_is_a_source_too(tiny: Editable) -> None:
     settings = tiny.project / "pyproject.toml"
     text = settings.read_text()

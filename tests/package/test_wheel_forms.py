@@ -15,7 +15,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from building import PACKAGES, build_environment, call_hook, copy_project, members, run_script
+from building import PACKAGES, build_environment, call_hook, copy_project, members, run_script, unpack
 from environment import make_venv
 
 if TYPE_CHECKING:
@@ -270,6 +270,38 @@ def test_several_bundles_of_one_module(tmp_path: Path) -> None:
     alone = built(project, tmp_path / "alone", wheel="device", archs="gfx1100")
     assert members(alone) == members(first)
     assert alone.read_bytes() == first.read_bytes()
+
+
+def test_a_module_for_other_chips_in_split_wheels(tmp_path: Path, hip_library: Path) -> None:
+    """Which targets the wheel has is known to each of its modules, whatever device wheels are installed."""
+    project = copy_project(PACKAGES / "two", tmp_path / "two")
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('second:second"]\n', 'second:second"]\narchs = ["gfx1100"]\n'))
+    build_split(project, tmp_path / "dist")
+    host, _, device = sorted((tmp_path / "dist").iterdir())
+    script = """
+found = {}
+for name in ("first", "second"):
+    try:
+        module = __import__(f"two_kernels.{name}", fromlist=[name])
+        module.__flydsl__.load()
+        found[name] = "loaded"
+    except ImportError as error:
+        found[name] = ["imported" if f"two_kernels.{name}" in sys.modules else "not imported", str(error)]
+print(json.dumps(found))
+"""
+    text = (
+        "two_kernels.second: device 0 is gfx942, and two-kernels 1.0 has code of this module only for gfx1100\n"
+        "    -> install a wheel of two-kernels in which this module was built for gfx942, or add gfx942 to `archs` of its kernels and build one"
+    )
+    both = run_script(script, site=unpack(tmp_path / "both", host, device), hip=hip_library, targets="gfx942")
+    assert both == {"first": "loaded", "second": ["imported", text]}
+    missing = (
+        "two_kernels.first: device 0 is gfx942, and the code of two-kernels 1.0 for gfx942 is not installed\n"
+        '    -> pip install "two-kernels[device-gfx942]"'
+    )
+    alone = run_script(script, site=unpack(tmp_path / "alone", host), hip=hip_library, targets="gfx942")
+    assert alone == {"first": ["not imported", missing], "second": ["imported", text]}
 
 
 # --- split wheels: pip and the run time ------------------------------------------------------------------------------------

@@ -246,6 +246,7 @@ class Package:
         self.root = folder / name
         self.name = name
         self._sources: dict[str, str] = {}
+        self._other_archs: dict[str, tuple[str, ...]] = {}
         runtime = self.root / "_flydsl" / "runtime"
         # The extension and the Python files of one version: the installed ones, or those of the source tree.
         source = native.parent if (native.parent / "module.py").exists() else RUNTIME
@@ -259,6 +260,7 @@ class Package:
         launchers: list[dict[str, Any]],
         *,
         targets: tuple[str, ...] = ("gfx942", "gfx1100"),
+        other_archs: tuple[str, ...] = (),
         load: str = "lazy",
         init: tuple[str, ...] = (),
         variables: dict[str, int] | None = None,
@@ -275,6 +277,7 @@ class Package:
         """
         manifest, kernels, source = self._describe(module, launchers, targets, config)
         manifest["load"] = load
+        self._other_archs[module] = other_archs
         folder = self.root / "_flydsl"
         objects = {target: code_object(target, kernels, variables, undefined, max_workgroup) + b"\0" * padding for target in targets}
         data, places = bundle(objects)
@@ -313,7 +316,7 @@ class Package:
         lines = [
             f"from {self.name}._flydsl.runtime import attach as _attach",
             f"__flydsl__ = _attach(__name__, __file__, '_flydsl/{module}.json', {digest!r},",
-            f"    archs={tuple(manifest['targets'])!r}, load={manifest['load']!r})",
+            f"    archs={tuple(manifest['targets'])!r}, other_archs={self._other_archs.get(module, ())!r}, load={manifest['load']!r})",
         ]
         for launcher in manifest["launchers"]:
             parameters = launcher.get("factory_parameters") or launcher["parameters"]

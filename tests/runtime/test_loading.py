@@ -667,6 +667,7 @@ def test_code_object_that_is_none(package: Package, runtime: Any, tmp_path: Path
 def at_import(package: Package) -> Package:
     """The package, with a module that loads at import."""
     package.write_module("eager", ONE, load="import")
+    package.write_module("narrow", ONE, load="import", targets=("gfx1100",), other_archs=("gfx942", "gfx9-4-generic"))
     return package
 
 
@@ -736,6 +737,38 @@ class TestImport:
         script = "try:\n    import fake_kernels.eager\nexcept ImportError as error:\n    print(type(error).__name__, error.name, error)"
         lines = self.check(run_python, script, targets="gfx1201")
         assert lines[0].startswith("UnsupportedTargetError fake_kernels.eager fake_kernels.eager: device 0 is gfx1201")
+
+    NARROW = (
+        "import fake_kernels.narrow as m\n{}"
+        "handle = m.__flydsl__\nprint(handle.is_loaded(), handle.archs, handle.is_supported())\n"
+        "for call in (lambda: m.one(1), m.one.load, handle.load):\n"
+        "    try:\n        call()\n    except ImportError as error:\n        print(error.name, error)\n"
+    )
+
+    @pytest.mark.parametrize(("target", "chip"), [("gfx942:sramecc+:xnack-", "gfx942"), ("gfx950:sramecc+:xnack-", "gfx950")])
+    def test_only_other_modules_have_code(self, run_python: Any, target: str, chip: str) -> None:
+        """The package can be imported, and the one module that has no code says so when it is used."""
+        text = (
+            f"fake_kernels.narrow fake_kernels.narrow: device 0 is {target}, and fake-kernels 1.2 has code of this module only for gfx1100\n"
+            f"    -> install a wheel of fake-kernels in which this module was built for {chip}, or add {chip} to `archs` of its kernels and "
+            "build one"
+        )
+        lines = self.check(run_python, self.NARROW.format("print(m.__flydsl__._parsed)\n"), targets=target)
+        assert lines == ["None", "False ('gfx1100',) False", *text.splitlines() * 3]
+
+    def test_no_module_has_code(self, run_python: Any) -> None:
+        script = "try:\n    import fake_kernels.narrow\nexcept ImportError as error:\n    print(error.name, error)"
+        assert self.check(run_python, script, targets="gfx1201") == [
+            "fake_kernels.narrow fake_kernels.narrow: device 0 is gfx1201, and fake-kernels 1.2 has code of this module only for gfx1100",
+            (
+                "    -> install a wheel of fake-kernels in which this module was built for gfx1201, or add gfx1201 to `archs` of its kernels and "
+                "build one"
+            ),
+        ]
+
+    def test_this_module_has_code_too(self, run_python: Any) -> None:
+        script = "import fake_kernels.narrow" + self.EVENTS
+        assert self.check(run_python, script, targets="gfx1100") == ["['init', 'load']"]
 
     def test_setting(self, run_python: Any, tmp_path: Path) -> None:
         library = fake_hip.build(tmp_path, soname="mine.so")

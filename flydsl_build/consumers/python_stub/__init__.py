@@ -44,5 +44,6 @@ class PythonStub:
             runtime_package=place.runtime_package,
             module_doc=module.doc,
             public_names=list(module.public_names),
+            other_targets=module.other_targets,
         )
         return Offer(files={str(place.source): source, str(place.source.with_suffix(".pyi")): interface})

@@ -55,6 +55,8 @@ _TAKEN: Final = frozenset(
         "_attach",
     }
 )
+# Attributes that the run time gives every launcher: they are what they are, whatever the source set.
+_OF_EVERY_LAUNCHER: Final = frozenset({"bind", "compile_hints", "load", "specializations"})
 _CLASS_PREFIX: Final = "_Launcher_"
 _BOUND_PREFIX: Final = "_Bound_"
 _RETURNED_PREFIX: Final = "_Returned_"
@@ -138,6 +140,7 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
     runtime_package: str,
     module_doc: str | None,
     public_names: Sequence[str] = (),
+    other_targets: Sequence[str] = (),
 ) -> tuple[str, str]:
     """Render the stub of a module.
 
@@ -155,6 +158,8 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         Docstring of the source module, None for none.
     public_names
         Public names of the source module: those that are structs of an argument get a class to make such arguments with.
+    other_targets
+        The targets that only other modules of the wheel have code for.
 
     Returns
     -------
@@ -184,6 +189,7 @@ def render_stub(  # noqa: PLR0913 - each is one thing the stub says
         "manifest_file": literal(manifest_file),
         "manifest_sha256": literal(manifest_sha256),
         "archs": [literal(target) for target in manifest.targets],
+        "other_archs": [literal(target) for target in other_targets],
         "load": literal(manifest.load),
         "functions": functions,
         "structs": structs,
@@ -479,7 +485,18 @@ def _launcher_class(name: str, launcher: LauncherEntry, members: Sequence[Specia
         bound_name=_BOUND_PREFIX + name.removeprefix(_CLASS_PREFIX),
         update_signature=update,
     )
-    return _Class(name=name, bases="_Launcher, _Protocol", call=call)
+    return _Class(name=name, bases="_Launcher, _Protocol", call=call, attributes=_attributes(members))
+
+
+def _attributes(members: Sequence[SpecializationEntry]) -> tuple[tuple[str, str], ...]:
+    """Return names and types of what the source set on launchers; some may not have it."""
+    found: dict[str, dict[str, None]] = {}
+    for each in members:
+        for values in (each.attributes or {}).values():
+            for name, value in values.items():
+                if name not in _OF_EVERY_LAUNCHER and is_name(name):
+                    found.setdefault(name, {})[_type_of_value(value)] = None
+    return tuple((name, " | ".join(types)) for name, types in sorted(found.items()))
 
 
 def _untyped(parameters: Sequence[Parameter]) -> list[tuple[str, str, object]]:

@@ -52,6 +52,7 @@ __all__ = [
     "ArgumentError",
     "DSLCompileError",
     "Lowered",
+    "attributes_of",
     "author_frames",
     "constexpr_type",
     "extern_symbols",
@@ -348,6 +349,22 @@ def plain_function(launcher: Any) -> Any:
     """Return the function that the author wrote."""
     function, _ = jit_function._unwrap_jit_function(launcher)
     return inspect.unwrap(function.func)
+
+
+def attributes_of(launcher: Any) -> dict[str, Any]:
+    """Return what the author set on a launcher, by name."""
+    function, _ = jit_function._unwrap_jit_function(launcher)
+    return {name: value for name, value in vars(function).items() if name not in _own_attributes()}
+
+
+@functools.cache
+def _own_attributes() -> frozenset[str]:
+    """Return the names of what FlyDSL sets on every launcher."""
+
+    def bare() -> None:
+        pass
+
+    return frozenset(vars(jit_function.JitFunction(bare)))
 
 
 def signature_of(launcher: Any) -> inspect.Signature:

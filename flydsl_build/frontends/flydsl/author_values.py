@@ -29,10 +29,11 @@ from flydsl_build.jobs.author_code import import_reference, member_reference, te
 from flydsl_build.jobs.launcher import EnumClass, EnumEntry, Parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "annotation_text",
+    "attributes",
     "converted",
     "described_enums",
     "field_infos",
@@ -111,6 +112,17 @@ def returned(value: Any, depth: int = 0) -> Any:
     if type(value) in _PLAIN:
         return value
     raise TypeError
+
+
+def attributes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON form of those attributes of an object that are plain, as `returned` writes it."""
+    found = {}
+    for name, value in values.items():
+        # Names with two underscores are of Python, not of the author.
+        if name.isidentifier() and not name.startswith("__"):
+            with contextlib.suppress(TypeError):
+                found[name] = returned(value)
+    return found
 
 
 # --- what a declared value stands for ----------------------------------------------------------------------------------

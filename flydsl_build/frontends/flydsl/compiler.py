@@ -122,4 +122,4 @@ def _version_warning() -> tuple[str, ...]:
 def _plain_values(build: SpecializationBuild) -> list[Any]:
     """Return everything in which a member of an enum can be."""
     parameters = (*build.parameters, *build.factory_parameters, *(one for fields in build.classes.values() for one in fields))
-    return [build.constexpr, build.params, build.values, [one.default for one in parameters]]
+    return [build.constexpr, build.params, build.values, build.attributes, [one.default for one in parameters]]

@@ -227,6 +227,7 @@ def _finish(joined: _Joined, group: str, job: Job, settings: WorkerSettings) -> 
         params=dict(one.resolved.params),
         form=one.resolved.form,
         values=dict(one.resolved.values),
+        attributes=one.attributes,
         classes={kind.__name__: author_values.field_infos(kind) for kind in author_values.with_inner_classes(one.classes)},
         doc=inspect.getdoc(one.resolved.factory or one.resolved.wrapper or function),
         launcher_doc=None if one.resolved.factory is None else inspect.getdoc(one.resolved.wrapper or function),

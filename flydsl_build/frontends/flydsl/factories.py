@@ -71,6 +71,12 @@ class Resolved:
         The JSON form of the plain values of the several, by name.
     """
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The JSON form of the plain values that the source set as attributes of the launcher, or of the function around it."""
+        around = self.wrapper if isinstance(self.wrapper, types.FunctionType) else None
+        return author_values.attributes({**adapter.attributes_of(self.launcher), **(vars(around) if around else {})})
+
     launcher: Any
     wrapper: Any = None
     factory: Any = None

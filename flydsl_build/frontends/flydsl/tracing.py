@@ -45,6 +45,7 @@ class Traced:
     factory_parameters: tuple[Parameter, ...]
     constexpr: dict[str, Any]
     classes: tuple[type, ...]
+    attributes: dict[str, Any]
     arguments: dict[str, ArgumentType]
     externs: ExternUse
     seconds: float
@@ -141,6 +142,8 @@ def trace(
     started = time.perf_counter()
     use = ExternUse()
     options, binding = bind_with_options(resolved, specialization, job)
+    # Before anything of the author's is traced: code that runs then may set more.
+    attributes = resolved.attributes
     factory_parameters: tuple[Parameter, ...] = ()
     if resolved.signature is not None:
         factory_parameters = tuple(
@@ -188,6 +191,7 @@ def trace(
         factory_parameters=factory_parameters,
         constexpr=binding.constexpr,
         classes=(*resolved.classes, *binding.classes),
+        attributes=attributes,
         arguments=binding.arguments,
         externs=use,
         seconds=time.perf_counter() - started,

@@ -22,6 +22,7 @@ K = '[tool.flydsl-build.kernels."m:f"]\n'
 MINIMAL = ARCHS + K
 MEMBER = EnumMember(enum="m:Mode", name="TWO")
 WHERE = f'{T}.kernels."m:f"'
+NAME = "write the name that stands in the source, a Python name such as N"
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
     "allow-empty, archs, axes, base, cache, cache-dir, cache-size, dump-ir, editable, env, executor, executor-address, externs, "
@@ -267,7 +268,7 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
             MINIMAL + "args = { A = 1 }",
             f'{WHERE}.args.A: found the integer 1\n    -> write an argument type such as "f32[M, N]", or a table for a struct',
         ),
-        (MINIMAL + "args = { p = { 'x y' = 'f32' } }", f'{WHERE}.args.p."x y": not the name of a parameter'),
+        (MINIMAL + "args = { p = { 'x y' = 'f32' } }", f'{WHERE}.args.p."x y": not the name of a parameter\n    -> {NAME}'),
         (MINIMAL + "params = { N = [] }", f"{WHERE}.params.N: the list is empty\n    -> write at least one value"),
         (MINIMAL + "params = { N = [1, 2, 1] }", f"{WHERE}.params.N[2]: the integer 1 stands in the list twice"),
         (MINIMAL + "params = { N = [[1], [1]] }", f"{WHERE}.params.N[1]: a value stands in the list twice"),
@@ -289,7 +290,7 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
             f"{WHERE}.params.N: found a date\n    -> write a string, number, boolean, or a list of these, or a table for a struct",
         ),
         (MINIMAL + "params = { N = [{}] }", f"{WHERE}.params.N[0]: the table is empty\n    -> write the fields of the struct"),
-        (MINIMAL + "params = { N = { a = { 'b c' = 1 } } }", f'{WHERE}.params.N.a."b c": not the name of a field'),
+        (MINIMAL + "params = { N = { a = { 'b c' = 1 } } }", f'{WHERE}.params.N.a."b c": not the name of a field\n    -> {NAME}'),
         (
             MINIMAL + """params = { N = { "$enum" = "m:A.B" } }""",
             f'{WHERE}.params.N."$enum": not the name of a field\n    -> give a member of an enum by its name alone, as text',
@@ -301,7 +302,8 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         ),
         (MINIMAL + "launcher = 1", f"{WHERE}.launcher: found the integer 1\n    -> write a string"),
         (MINIMAL + "launcher = { run = 1 }", f"{WHERE}.launcher.run: found the integer 1\n    -> write a string"),
-        (MINIMAL + "constexpr = { class = 1 }", f"{WHERE}.constexpr.class: not the name of a parameter"),
+        (MINIMAL + """params = { "a b" = 1 }""", f'{WHERE}.params."a b": not the name of a parameter\n    -> {NAME}'),
+        (MINIMAL + "constexpr = { class = 1 }", f"{WHERE}.constexpr.class: not the name of a parameter\n    -> {NAME}"),
         (MINIMAL + "axes = ['nic']", f'{WHERE}.axes: unknown axis "nic"\n    -> declare it: [{T}.axes.nic]'),
         (
             MINIMAL + "params = { N = 1 }\nsets = [{ params = { N = 2 } }, { params = { N = 3 }, args = { A = 'f32' } }]",

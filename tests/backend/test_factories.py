@@ -513,6 +513,9 @@ params = { N = 1 }
 [tool.flydsl-build.kernels."factory_kernels.wrong:any_number"]
 args = { X = "f32[L]" }
 
+[tool.flydsl-build.kernels."factory_kernels.wrong:by_position"]
+params = { second = 5 }
+
 [tool.flydsl-build.kernels."factory_kernels.wrong:pair"]
 params = {}
 returns = ["a", "b"]
@@ -568,6 +571,10 @@ def starred_too(*sizes, wide=False):
     return launcher
 
 
+def by_position(first=1, second=2, /):
+    raise ValueError(f"{first} and {second}")
+
+
 def bare():
     return launcher
 
@@ -601,6 +608,7 @@ FAULTS = {
     "wrong:mixed": ("the factory mixed returned a tuple, not a FlyDSL launcher", 'name what it returns: returns = ["launcher", "value_1"]'),
     "wrong:single": ("the factory single returned one launcher, and `returns` names a", "remove `returns`"),
     "wrong:broken": ("the factory broken failed", "see the author's lines below"),
+    "wrong:by_position": ("the factory by_position failed", "ValueError: 1 and 5"),
     "wrong:written": ("out.size: the launcher of written has no parameter size", "Allowed: X."),
     "wrong:starred": (
         "params.sizes: *sizes of starred(*sizes) takes any number of arguments, which cannot be declared\n",

@@ -253,9 +253,11 @@ def _prepare(signature: inspect.Signature, specialization: Specialization) -> _C
 
 def _call(factory: Any, signature: inspect.Signature, call: _Call, specialization: Specialization) -> Any:
     given = call.given
-    positional = [name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_ONLY and name in given]
+    # One of them that has its default may stand before one that is given.
+    positional = {name: one.default for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_ONLY}
     try:
-        return factory(*(given[name] for name in positional), **{name: given[name] for name in given if name not in positional})
+        before = (given.get(name, default) for name, default in positional.items())
+        return factory(*before, **{name: given[name] for name in given if name not in positional})
     except BaseException as error:
         raise ResolveError(f"the factory {specialization.attribute} failed", "see the author's lines below", error) from error
 

@@ -272,9 +272,7 @@ def _check_given(given: Mapping[str, Any], signature: inspect.Signature, special
         if unknown[0] in signature.parameters:
             what = f"params.{unknown[0]}: *{unknown[0]} of {text} takes any number of arguments, which cannot be declared"
             raise ResolveError(what, f"declare a factory that takes {unknown[0]} as one parameter, without the star, or remove it")
-        raise ResolveError(
-            f"params.{unknown[0]}: {text} has no parameter {unknown[0]}", did_you_mean(unknown[0], named) or "remove it"
-        )
+        raise ResolveError(f"params.{unknown[0]}: {text} has no parameter {unknown[0]}", did_you_mean(unknown[0], named) or "remove it")
     missing = [one.name for one in parameters if one.name in named and one.default is one.empty and one.name not in given]
     if missing:
         raise ResolveError(

@@ -46,7 +46,13 @@ def in_table(line: str) -> str:
 def test_no_pyproject(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_settings(tmp_path, None, {})
-    assert str(caught.value) == f"pyproject.toml: there is none in {tmp_path}\n    -> run the build in the project's folder"
+    assert str(caught.value) == (
+        f"pyproject.toml: there is none in {tmp_path}\n"
+        "    -> give the project's folder; in a new project, write one that begins so, and have `flydsl-build init` add the kernels\n"
+        "    | [project]\n"
+        '    | name = "my-kernels"\n'
+        '    | version = "0.1"'
+    )
 
 
 def test_pyproject_is_a_folder(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import runpy
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -110,14 +111,20 @@ def test_other_causes_are_other_faults() -> None:
         ("yaml", "PyYAML"),
         ("yaml.reader", "PyYAML"),
         ("google.protobuf.message", "protobuf"),
-        ("google.cloud", "google"),
+        ("google.cloud", None),
+        ("google.cloud.storage.client", "google-cloud-storage"),
+        ("google.oauth2.credentials", "google-auth"),
+        ("azure.storage.blob", "azure-storage-blob"),
+        ("azure.identity", "azure-identity"),
+        ("ruamel.yaml", "ruamel-yaml"),
+        ("ruamel", None),
         ("PIL.Image", "Pillow"),
         # Installed here, under another name than the package's.
         ("_pytest.nodes", "pytest"),
         ("no_such.thing", "no_such"),
     ],
 )
-def test_distributions(module: str, distribution: str) -> None:
+def test_distributions(module: str, distribution: str | None) -> None:
     assert distribution_of(module) == distribution
 
 
@@ -129,6 +136,29 @@ def test_modules_of_what_is_installed() -> None:
     )
     assert missing_module(ImportError("install it"), []) is None
     assert missing_module(ModuleNotFoundError("install it"), []) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "fix"),
+    [
+        ("import zope.no_such", "zope.no_such", '"zope-no_such"'),
+        ("import google.protobuf.message as message", "google.protobuf.message", '"protobuf"'),
+        ("from google.protobuf import message", "google.protobuf", '"protobuf"'),
+        ("from google import protobuf", "google.protobuf", '"protobuf"'),
+        ("from google.cloud import storage", "google.cloud.storage", '"google-cloud-storage"'),
+        ("__import__('importlib').import_module('google.protobuf')", "google.protobuf", '"protobuf"'),
+        ("import google", "google", "the distribution that has what is used of google"),
+    ],
+)
+def test_modules_in_namespaces(tmp_path: Path, line: str, what: str, fix: str) -> None:
+    file = tmp_path / "importing.py"
+    file.write_text(line, encoding="utf-8")
+    with pytest.raises(ModuleNotFoundError) as caught:
+        runpy.run_path(str(file))
+    found = missing_module(caught.value, [str(tmp_path)])
+    assert found is not None
+    assert found[0] == f"{what}, which is not installed in the build environment"
+    assert found[1].startswith(f"add {fix} to build-system.requires in pyproject.toml")
 
 
 def test_modules_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,11 @@ from flydsl_build.cache.build_cache import BuildCache
 from flydsl_build.declare.expand import expand
 from flydsl_build.engine.local import LocalExecutor
 from flydsl_build.engine.scheduler import run_jobs
-from flydsl_build.errors import CompileError, ConfigError, Fault, FaultCollector
+from flydsl_build.errors import ConfigError, Fault, FaultCollector
 from flydsl_build.jobs.job import Toolkit, WorkerSettings
 from flydsl_build.package.planning import plan_jobs
 from flydsl_build.package.source_files import every_license_file
+from flydsl_build.package.summary import unexported_warning
 from flydsl_build.package.unused_externs import unused_externs
 from flydsl_build.toolchain.discovery import safe_temporary_folder
 
@@ -35,8 +36,8 @@ __all__ = ["check_declarations"]
 _EXTERN = "extern "
 
 
-def check_declarations(settings: Settings) -> list[str]:
-    """Return warnings.
+def check_declarations(settings: Settings) -> tuple[list[str], list[Fault]]:
+    """Return warnings, and everything that is wrong, in all modules together.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def check_declarations(settings: Settings) -> list[str]:
     Raises
     ------
     BuildError
-        With everything that is wrong, in all modules together.
+        What keeps all of it from being looked at.
     """
     require_installed(installed_needs_of(settings))
     faults = FaultCollector()
@@ -66,9 +67,7 @@ def check_declarations(settings: Settings) -> list[str]:
         roots = package_roots_of(settings)
     found, warnings = _run(settings, roots)
     errors, doubts = _told_apart(found, settings.all_targets)
-    faults.extend(errors)
-    faults.raise_if_any(CompileError)
-    return [*warnings, *doubts]
+    return [*warnings, *doubts], [*faults.faults, *errors]
 
 
 def _run(settings: Settings, roots: tuple[str, ...]) -> tuple[Sequence[Fault], list[str]]:
@@ -81,18 +80,27 @@ def _run(settings: Settings, roots: tuple[str, ...]) -> tuple[Sequence[Fault], l
         )
         jobs = [replace(job, check=True, dump_ir=None) for job in plan_jobs(expand(settings), settings, Path(temporary, "jobs"))]
         executor = LocalExecutor(workers=settings.jobs or os.cpu_count() or 1, timeout=settings.timeout, worker=worker)
+        found = FaultCollector()
         try:
-            results = run_jobs(jobs, executor, cache=BuildCache(None, project=settings.project_dir, environ=os.environ))
-        except CompileError as error:
-            return error.faults, []
+            cache = BuildCache(None, project=settings.project_dir, environ=os.environ)
+            results = run_jobs(jobs, executor, cache=cache, collector=found)
+            names = {result.module: result.load().public_names for result in reversed(results)}
         finally:
             executor.shutdown()
+    warnings = [*dict.fromkeys(warning for result in results for warning in result.warnings)]
+    if found.faults and (len(names) < len({job.module for job in jobs}) or not all(names.values())):
+        # What a module that was not imported calls is not known.
+        return found.faults, warnings
+    for module, public in {} if found.faults else names.items():
+        declared = {one.attribute.partition(".")[0] for job in jobs if job.module == module for one in job.specializations}
+        unexported = [name for name in public if name not in declared]
+        warnings += [unexported_warning(module, unexported)] if unexported else []
     # One that is made in the body of a kernel is seen by the build alone.
-    unused = [
+    warnings += [
         f"{fault.where}: {fault.what}, as far as can be told without tracing; the build refuses such a table\n    -> {fault.fix}"
         for fault in unused_externs(settings.externs, [symbol for result in results for symbol in result.symbols])
     ]
-    return (), [*dict.fromkeys(warning for result in results for warning in result.warnings), *unused]
+    return found.faults, warnings
 
 
 def _told_apart(faults: Sequence[Fault], targets: Sequence[str]) -> tuple[list[Fault], list[str]]:

@@ -16,6 +16,7 @@ from flydsl_build.command_line.arguments import add_project, project_folder, tab
 from flydsl_build.command_line.source_search import search_sources
 from flydsl_build.config.keys import quote_key
 from flydsl_build.config.kinds import SETUPTOOLS
+from flydsl_build.config.settings import no_project
 from flydsl_build.errors import BuildError, Fault
 from flydsl_build.regular_files import read_regular
 
@@ -95,7 +96,7 @@ def _read(path: Path) -> str:
     try:
         return read_regular(path).decode("utf-8")
     except FileNotFoundError:
-        what, fix = "does not exist", "write one with a [project] table first"
+        raise no_project(path.parent) from None
     except UnicodeDecodeError:
         what, fix = "is not UTF-8", "TOML files are UTF-8"
     except OSError as error:

@@ -53,9 +53,12 @@ def _run(arguments: argparse.Namespace) -> int:
     groups = group_specializations(specializations, settings)
     if arguments.check:
         from flydsl_build.backend.plan_check import check_declarations
+        from flydsl_build.errors import CompileError
 
-        for warning in check_declarations(settings):
-            sys.stderr.write(f"flydsl-build: warning: {warning}\n")
+        warnings, faults = check_declarations(settings)
+        sys.stderr.writelines(f"flydsl-build: warning: {warning}\n" for warning in warnings)
+        if faults:
+            raise CompileError(*faults)
     if arguments.json:
         _write_as_json(specializations, groups, settings)
     else:

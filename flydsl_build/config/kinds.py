@@ -259,9 +259,13 @@ def _read_archs(reader: TableReader, key: str) -> tuple[str, ...] | None:
     return _read_targets(reader, key)
 
 
+# Names of products have blanks; blanks around gfx942 and the like separate.
+_NAMES = re.compile(r"\bgfx\d[^\s,;]*|(?:(?!\bgfx\d)[^,;])+", re.IGNORECASE)
+
+
 def _parse_archs(texts: list[str], where: str, faults: FaultCollector) -> tuple[str, ...]:
     """Read lists written with commas, semicolons or blanks; several are one."""
-    names = [item for item in re.split(r"[,;\s]+", " ".join(texts)) if item]
+    names = [item.strip() for item in _NAMES.findall(",".join(texts)) if item.strip()]
     if not names:
         faults.add(where, "the list of architectures is empty", f"write {where}=gfx942,gfx1100")
     # Although some are wrong, the author did override the table: the rest of the checks go by this list.

@@ -31,6 +31,7 @@ __all__ = [
     "Settings",
     "base_settings",
     "extend_with_declarations",
+    "no_project",
     "read_settings",
 ]
 
@@ -120,6 +121,18 @@ def extend_with_declarations(settings: Settings, declarations: object, *, need_a
 # pyproject.toml
 
 
+def no_project(folder: Path) -> ConfigError:
+    """Return the error of a folder without pyproject.toml."""
+    return ConfigError(
+        Fault(
+            where="pyproject.toml",
+            what=f"there is none in {folder}",
+            fix="give the project's folder; in a new project, write one that begins so, and have `flydsl-build init` add the kernels",
+            detail='[project]\nname = "my-kernels"\nversion = "0.1"',
+        )
+    )
+
+
 def _read_table(project_dir: Path, faults: FaultCollector) -> TableReader:
     """Return a reader of the `[tool.flydsl-build]` table; an empty one if there is none.
 
@@ -129,9 +142,7 @@ def _read_table(project_dir: Path, faults: FaultCollector) -> TableReader:
     try:
         text = read_regular(path).decode("utf-8")
     except FileNotFoundError:
-        raise ConfigError(
-            Fault(where="pyproject.toml", what=f"there is none in {project_dir}", fix="run the build in the project's folder")
-        ) from None
+        raise no_project(project_dir) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(

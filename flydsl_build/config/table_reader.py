@@ -20,6 +20,7 @@ _DEEPEST = 16
 """How deep lists and tables of values and argument types may be nested."""
 
 _TOO_DEEP = (f"lists and tables are nested more than {_DEEPEST} deep", "write a flatter value")
+_NAME = "write the name that stands in the source, a Python name such as N"
 
 
 def describe(value: object) -> str:  # noqa: PLR0911 - one line a type
@@ -164,7 +165,7 @@ class TableReader:
         found: dict[str, tuple[PlainValue, ...]] = {}
         for name, value in self.table.items():
             if not is_name(name):
-                self.reject(name, "not the name of a parameter")
+                self.reject(name, "not the name of a parameter", _NAME)
                 continue
             if isinstance(value, list | tuple) and not value:
                 self.reject(name, "the list is empty", "write at least one value")
@@ -209,7 +210,7 @@ class TableReader:
         for name in sorted(table):
             place = f"{where}.{quote_key(name)}"
             if not is_name(name):
-                fix = "give a member of an enum by its name alone, as text" if name.startswith("$") else ""
+                fix = "give a member of an enum by its name alone, as text" if name.startswith("$") else _NAME
                 self.faults.add(place, "not the name of a field", fix)
                 continue
             plain = self._plain(table[name], place, depth)
@@ -224,7 +225,7 @@ class TableReader:
         found: dict[str, ArgumentText] = {}
         for name, value in self.table.items():
             if not is_name(name):
-                self.reject(name, "not the name of a parameter")
+                self.reject(name, "not the name of a parameter", _NAME)
             elif isinstance(value, str):
                 found[name] = value
             elif isinstance(value, Mapping) and depth == _DEEPEST:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from flydsl_build.cache.build_cache import BuildCache
     from flydsl_build.cache.folder import Lock
+    from flydsl_build.errors import FaultCollector
     from flydsl_build.jobs.executor import JobExecutor, JobObserver, Outcome, WorkerKey
     from flydsl_build.jobs.job import Job
     from flydsl_build.jobs.results import StoredResult
@@ -36,10 +37,22 @@ _PATIENCE = 300.0
 _POLL = 0.2
 
 
-def run_jobs(jobs: Sequence[Job], executor: JobExecutor, observer: JobObserver | None = None, *, cache: BuildCache) -> list[StoredResult]:
+def run_jobs(
+    jobs: Sequence[Job],
+    executor: JobExecutor,
+    observer: JobObserver | None = None,
+    *,
+    cache: BuildCache,
+    collector: FaultCollector | None = None,
+) -> list[StoredResult]:
     """Run all jobs that the cache has no result of; return the results in the order of `jobs`.
 
     Whatever ends this before all is done ends the executor too.
+
+    Parameters
+    ----------
+    collector
+        Takes the faults of all jobs, which are not raised then; the results are those of all jobs that came to an end.
 
     Raises
     ------
@@ -48,7 +61,9 @@ def run_jobs(jobs: Sequence[Job], executor: JobExecutor, observer: JobObserver |
     WorkerBugError
         A worker failed by a bug in flydsl-build.
     """
-    return _Run(jobs, executor, observer, cache).run()
+    run = _Run(jobs, executor, observer, cache)
+    run.collector = collector
+    return run.run()
 
 
 class _Run:
@@ -56,6 +71,7 @@ class _Run:
         self.executor = executor
         self.observer = observer
         self.cache = cache
+        self.collector: FaultCollector | None = None
         self.jobs = list(jobs)
         self.results: dict[int, StoredResult] = {}
         self.faults: dict[int, tuple[Fault, ...]] = {}
@@ -90,9 +106,11 @@ class _Run:
             if not any(part in self.faults for part in parts):
                 self.faults[index] = (fault,)
         faults = [fault for index in sorted(self.faults) for fault in self.faults[index]]
-        if faults:
+        if faults and self.collector is None:
             raise CompileError(*merged(faults))
-        return [self.results[index] for index in range(len(self.jobs))]
+        if self.collector is not None:
+            self.collector.extend(merged(faults))
+        return [self.results[index] for index in range(len(self.jobs)) if index in self.results]
 
     def _plan(self) -> None:
         """Take what the caches have, and put the other jobs into an order: those first that will take longest."""
@@ -205,7 +223,7 @@ class _Run:
             faults = tuple(Fault(**fault) for fault in outcome.result.get("faults", ()))
             if faults:
                 self.faults[index] = faults
-            else:
+            if not faults or self.collector is not None:
                 self.results[index] = self.cache.store(job, outcome.result, outcome.dependencies)
         elif outcome.killed and not self.alone:
             self.killed.append(index)

@@ -265,6 +265,8 @@ class JobResult:
 
     Parameters
     ----------
+    public_names
+        Of the module; of a check, without classes that are not declared.
     enums
         By `module:class`, the enums whose members are among the values.
     tools

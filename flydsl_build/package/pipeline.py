@@ -30,7 +30,7 @@ from flydsl_build.package.module_cache import KeptModule, ModuleKeeper
 from flydsl_build.package.own_runtime import runtime_files
 from flydsl_build.package.planning import plan_axis_jobs, plan_jobs
 from flydsl_build.package.progress import make_progress
-from flydsl_build.package.summary import compile_seconds, print_summary, print_warnings
+from flydsl_build.package.summary import compile_seconds, print_summary, print_warnings, unexported_warning
 from flydsl_build.package.unused_externs import unused_externs
 from flydsl_build.toolchain.discovery import make_toolkit, safe_temporary_folder
 
@@ -90,12 +90,7 @@ class BuiltKernels:
             for warning in one.warnings:
                 _say(f"warning: {warning}")
             if one.unexported:
-                names = ", ".join(one.unexported)
-                _say(
-                    f"warning: the stub of {one.placement.module} does not have these public names of its source: {names}\n"
-                    "    -> move what others import to a module without declared kernels; "
-                    "give what is for this one alone a leading underscore"
-                )
+                _say(f"warning: {unexported_warning(one.placement.module, one.unexported)}")
         rows = [row for one in self.made for row in one.rows]
         if rows:
             print_summary(rows, sys.stdout, self.seconds)

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     # Module, specialization, target and unit.
     _Place = tuple[str, str, str, str]
 
-__all__ = ["KernelRow", "compile_seconds", "kernel_rows", "occupancy", "print_summary", "print_warnings", "resource_warnings"]
+__all__ = [
+    "KernelRow",
+    "compile_seconds",
+    "kernel_rows",
+    "occupancy",
+    "print_summary",
+    "print_warnings",
+    "resource_warnings",
+    "unexported_warning",
+]
 
 _HEADER = ("specialization", "target", "kernel", "seconds", "code B", "VGPR", "AGPR", "SGPR", "LDS B", "spills", "waves")
 # The columns after these hold numbers, which are aligned at the right.
@@ -171,6 +180,14 @@ def empty_launchers(manifest: Manifest) -> Iterator[str]:
             targets = [target for target, units in one.entries.items() if not any(entry.kernels for entry in units.values())]
             if targets:
                 yield f"{manifest.module}:{one.name}, {', '.join(targets)}: the launcher launches no kernel, so a call does nothing"
+
+
+def unexported_warning(module: str, names: Iterable[str]) -> str:
+    """Return the warning of a module's public names that its stub does not have."""
+    return (
+        f"the stub of {module} does not have these public names of its source: {', '.join(names)}\n"
+        "    -> move what others import to a module without declared kernels; give what is for this one alone a leading underscore"
+    )
 
 
 def print_warnings(rows: Iterable[KernelRow], out: TextIO) -> None:

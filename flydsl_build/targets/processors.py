@@ -352,7 +352,10 @@ def _why_not(text: str) -> tuple[str, str]:  # noqa: C901, PLR0911 - one reason 
         return f'"{text}" is older than {_OLDEST}', known
     if _OTHER_GENERIC.fullmatch(plain):
         return f'"{text}" is not one of the supported generic targets', "Supported: " + ", ".join(GENERIC_TARGETS) + "."
+    begun = [name for name in TARGETS if name.startswith(chip)] if chip.startswith("gfx") and chip != "gfx" else []
+    if len(begun) > 1:
+        return f'unknown architecture "{text}"', "Targets that begin so: " + ", ".join(begun) + "."
     # One character more, less or other: names that have more in common are other processors.
-    near = [f"gfx{chip}"] if f"gfx{chip}" in TARGETS else difflib.get_close_matches(chip, TARGETS, n=1, cutoff=0.8)
+    near = begun or [name for name in TARGETS if name == f"gfx{chip}"] or difflib.get_close_matches(chip, TARGETS, n=1, cutoff=0.8)
     what = f'unknown architecture "{text}"' if near or chip.startswith("gfx") else f'"{text}" is neither a gfx target nor a known product'
     return what, (f'Did you mean "{near[0]}"? ' if near else "") + known

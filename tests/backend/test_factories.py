@@ -501,6 +501,21 @@ returns = ["a"]
 [tool.flydsl-build.kernels."factory_kernels.wrong:broken"]
 params = { N = 1 }
 
+[tool.flydsl-build.kernels."factory_kernels.wrong:starred"]
+params = { sizes = [1] }
+
+[tool.flydsl-build.kernels."factory_kernels.wrong:starred_too"]
+params = { size = 1 }
+
+[tool.flydsl-build.kernels."factory_kernels.wrong:bare"]
+params = { N = 1 }
+
+[tool.flydsl-build.kernels."factory_kernels.wrong:any_number"]
+args = { X = "f32[L]" }
+
+[tool.flydsl-build.kernels."factory_kernels.wrong:by_position"]
+params = { second = 5 }
+
 [tool.flydsl-build.kernels."factory_kernels.wrong:pair"]
 params = {}
 returns = ["a", "b"]
@@ -546,6 +561,27 @@ def broken(N):
 
 def pair():
     return [launcher, launcher]
+
+
+def starred(*sizes):
+    return launcher
+
+
+def starred_too(*sizes, wide=False):
+    return launcher
+
+
+def by_position(first=1, second=2, /):
+    raise ValueError(f"{first} and {second}")
+
+
+def bare():
+    return launcher
+
+
+@flyc.jit
+def any_number(X: fx.Tensor, **others):
+    pass
 """
 
 FAULTS = {
@@ -572,7 +608,18 @@ FAULTS = {
     "wrong:mixed": ("the factory mixed returned a tuple, not a FlyDSL launcher", 'name what it returns: returns = ["launcher", "value_1"]'),
     "wrong:single": ("the factory single returned one launcher, and `returns` names a", "remove `returns`"),
     "wrong:broken": ("the factory broken failed", "see the author's lines below"),
+    "wrong:by_position": ("the factory by_position failed", "ValueError: 1 and 5"),
     "wrong:written": ("out.size: the launcher of written has no parameter size", "Allowed: X."),
+    "wrong:starred": (
+        "params.sizes: *sizes of starred(*sizes) takes any number of arguments, which cannot be declared\n",
+        "declare a factory that takes sizes as one parameter, without the star, or remove it",
+    ),
+    "wrong:starred_too": ("params.size: starred_too(*sizes, wide) has no parameter size", "Allowed: wide."),
+    "wrong:bare": ("params.N: bare() has no parameter N", "-> remove it\n"),
+    "wrong:any_number": (
+        "parameter **others of any_number(X, **others) takes any number of arguments",
+        "give the launcher a fixed signature",
+    ),
     "wrong:pair": ("constexpr.blokc: pair.a has no parameter blokc", 'Did you mean "block"?'),
 }
 

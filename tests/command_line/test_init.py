@@ -239,7 +239,14 @@ def test_bad_projects(call: Any, project: Path, tmp_path: Path) -> None:
     path.write_text("[tool", encoding="utf-8")
     assert call("init", project).err.endswith("    -> correct it first\n")
     path.unlink()
-    assert call("init", project).err == f"flydsl-build: {path}: does not exist\n    -> write one with a [project] table first\n"
+    first, fix, *lines = call("init", project).err.splitlines()
+    assert first == f"flydsl-build: pyproject.toml: there is none in {project}"
+    assert (
+        fix == "    -> give the project's folder; in a new project, write one that begins so, and have `flydsl-build init` add the kernels"
+    )
+    path.write_text("".join(f"{line.removeprefix('    | ')}\n" for line in lines), encoding="utf-8")
+    assert tomllib.loads(path.read_text(encoding="utf-8")) == {"project": {"name": "my-kernels", "version": "0.1"}}
+    assert call("init", project).status == 0
     path.write_text(PROJECT, encoding="utf-8")
     (project / "src/pkg/mod.py").write_text("", encoding="utf-8")
     answer = call("init", project)

@@ -151,7 +151,8 @@ def test_check_finds_everything_together(base: str, tmp_path: Path) -> None:
     text = done.stderr
     for fault in faults:
         assert fault in text, text
-    assert text.startswith(f"flydsl-build: {len(faults)} faults:\n"), text
+    doubt = "flydsl-build: warning: extern b, gfx1100: bitcode b_gfx1100.ll does not exist; a kernel that calls it there cannot be built\n"
+    assert text.startswith(f"{doubt}flydsl-build: {len(faults)} faults:\n"), text
 
 
 def test_check_of_what_fits(tmp_path: Path) -> None:
@@ -171,7 +172,11 @@ def test_check_of_what_fits(tmp_path: Path) -> None:
     done = run_command("plan", "--check", ".", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         0,
-        ("flydsl-build: warning: extern b, gfx1100: bitcode b_gfx1100.ll does not exist; a kernel that calls it there cannot be built\n"),
+        (
+            "flydsl-build: warning: tool.flydsl-build.externs.b: no kernel calls an extern function b, as far as can be told without tracing; "
+            "the build refuses such a table\n    -> no kernel calls one: remove the table\n"
+            "flydsl-build: warning: extern b, gfx1100: bitcode b_gfx1100.ll does not exist; a kernel that calls it there cannot be built\n"
+        ),
     ), done.stderr
     assert done.stdout.splitlines()[-2:] == [
         "2 jobs, 1 specialization, targets: gfx942, gfx1100",
@@ -191,11 +196,39 @@ def test_check_of_tables_of_externs(tmp_path: Path) -> None:
         "[tool.flydsl-build.externs.scalled]\n[tool.flydsl-build.externs.scaled]\n"
     )
     done = run_command("plan", "--check", ".", cwd=tmp_path)
+    unused = (
+        "flydsl-build: warning: tool.flydsl-build.externs.scalled: no kernel calls an extern function scalled, as far as can be told "
+        'without tracing; the build refuses such a table\n    -> Did you mean "scaled"?\n'
+    )
+    assert (done.returncode, done.stderr) == (0, unused)
+    file = tmp_path / "pyproject.toml"
+    file.write_text(file.read_text(encoding="utf-8").replace("scalled]\n", 'scalled]\nbitcode = "absent.bc"\n'), encoding="utf-8")
+    done = run_command("plan", "--check", ".", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == unused + (
+        "flydsl-build: extern scalled, gfx942: bitcode absent.bc does not exist\n    -> it was named by tool.flydsl-build.externs.scalled\n"
+    )
+
+
+def test_check_of_public_names(tmp_path: Path) -> None:
+    """As the build warns of them; of classes it alone knows whether launchers take them."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    made = "\n\nSIZE = 4\n_OWN = 5\n\n\nclass Config:\n    pass\n\n\nclass Made:\n    def __new__(cls):\n        return negate\n\n\ndef build(N):\n    return negate\n\n\ndef spare():\n    pass\n"
+    (tmp_path / "pkg" / "good.py").write_text(SOURCE + made)
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\n[tool.setuptools]\npackages = ["pkg"]\n[tool.flydsl-build]\narchs = ["gfx942", "gfx1100"]\n'
+        '[tool.flydsl-build.kernels."pkg.good:negate"]\nargs = { X = "f32[L]" }\n'
+        '[tool.flydsl-build.kernels."pkg.good:Made"]\nparams = {}\nargs = { X = "f32[L]" }\n'
+        '[tool.flydsl-build.kernels."pkg.good:build"]\nparams = { N = 1 }\nargs = { X = "f32[L]" }\n'
+    )
+    done = run_command("plan", "--check", ".", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         0,
         (
-            "flydsl-build: warning: tool.flydsl-build.externs.scalled: no kernel calls an extern function scalled, as far as can be told "
-            'without tracing; the build refuses such a table\n    -> Did you mean "scaled"?\n'
+            "flydsl-build: warning: the stub of pkg.good does not have these public names of its source: SIZE, spare\n"
+            "    -> move what others import to a module without declared kernels; "
+            "give what is for this one alone a leading underscore\n"
         ),
     )
 

@@ -22,6 +22,8 @@ K = '[tool.flydsl-build.kernels."m:f"]\n'
 MINIMAL = ARCHS + K
 MEMBER = EnumMember(enum="m:Mode", name="TWO")
 WHERE = f'{T}.kernels."m:f"'
+NAME = "write the name that stands in the source, a Python name such as N"
+BEGIN_WITH_GFX1 = ", ".join(name for name in TARGETS if not name.startswith("gfx9"))
 KNOWN = "Known: " + ", ".join(TARGETS) + "."
 TOP = (
     "allow-empty, archs, axes, base, cache, cache-dir, cache-size, dump-ir, editable, env, executor, executor-address, externs, "
@@ -44,7 +46,13 @@ def in_table(line: str) -> str:
 def test_no_pyproject(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_settings(tmp_path, None, {})
-    assert str(caught.value) == f"pyproject.toml: there is none in {tmp_path}\n    -> run the build in the project's folder"
+    assert str(caught.value) == (
+        f"pyproject.toml: there is none in {tmp_path}\n"
+        "    -> give the project's folder; in a new project, write one that begins so, and have `flydsl-build init` add the kernels\n"
+        "    | [project]\n"
+        '    | name = "my-kernels"\n'
+        '    | version = "0.1"'
+    )
 
 
 def test_pyproject_is_a_folder(tmp_path: Path) -> None:
@@ -255,7 +263,7 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         ),
         (
             in_table("externs = { a = { compatible = ['gfx1'] } }"),
-            f'{T}.externs.a.compatible: unknown architecture "gfx1"\n    -> {KNOWN}',
+            f'{T}.externs.a.compatible: unknown architecture "gfx1"\n    -> Targets that begin so: {BEGIN_WITH_GFX1}.',
         ),
         (in_table("kernels = 1").replace(K, ""), f"{T}.kernels: found the integer 1\n    -> write a table"),
         (ARCHS + "kernels = { 'm:f' = 1 }", f"{WHERE}: found the integer 1\n    -> write a table"),
@@ -267,7 +275,7 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
             MINIMAL + "args = { A = 1 }",
             f'{WHERE}.args.A: found the integer 1\n    -> write an argument type such as "f32[M, N]", or a table for a struct',
         ),
-        (MINIMAL + "args = { p = { 'x y' = 'f32' } }", f'{WHERE}.args.p."x y": not the name of a parameter'),
+        (MINIMAL + "args = { p = { 'x y' = 'f32' } }", f'{WHERE}.args.p."x y": not the name of a parameter\n    -> {NAME}'),
         (MINIMAL + "params = { N = [] }", f"{WHERE}.params.N: the list is empty\n    -> write at least one value"),
         (MINIMAL + "params = { N = [1, 2, 1] }", f"{WHERE}.params.N[2]: the integer 1 stands in the list twice"),
         (MINIMAL + "params = { N = [[1], [1]] }", f"{WHERE}.params.N[1]: a value stands in the list twice"),
@@ -289,7 +297,7 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
             f"{WHERE}.params.N: found a date\n    -> write a string, number, boolean, or a list of these, or a table for a struct",
         ),
         (MINIMAL + "params = { N = [{}] }", f"{WHERE}.params.N[0]: the table is empty\n    -> write the fields of the struct"),
-        (MINIMAL + "params = { N = { a = { 'b c' = 1 } } }", f'{WHERE}.params.N.a."b c": not the name of a field'),
+        (MINIMAL + "params = { N = { a = { 'b c' = 1 } } }", f'{WHERE}.params.N.a."b c": not the name of a field\n    -> {NAME}'),
         (
             MINIMAL + """params = { N = { "$enum" = "m:A.B" } }""",
             f'{WHERE}.params.N."$enum": not the name of a field\n    -> give a member of an enum by its name alone, as text',
@@ -301,7 +309,8 @@ def test_files(text: str | bytes, message: str, tmp_path: Path) -> None:
         ),
         (MINIMAL + "launcher = 1", f"{WHERE}.launcher: found the integer 1\n    -> write a string"),
         (MINIMAL + "launcher = { run = 1 }", f"{WHERE}.launcher.run: found the integer 1\n    -> write a string"),
-        (MINIMAL + "constexpr = { class = 1 }", f"{WHERE}.constexpr.class: not the name of a parameter"),
+        (MINIMAL + """params = { "a b" = 1 }""", f'{WHERE}.params."a b": not the name of a parameter\n    -> {NAME}'),
+        (MINIMAL + "constexpr = { class = 1 }", f"{WHERE}.constexpr.class: not the name of a parameter\n    -> {NAME}"),
         (MINIMAL + "axes = ['nic']", f'{WHERE}.axes: unknown axis "nic"\n    -> declare it: [{T}.axes.nic]'),
         (
             MINIMAL + "params = { N = 1 }\nsets = [{ params = { N = 2 } }, { params = { N = 3 }, args = { A = 'f32' } }]",
@@ -363,6 +372,18 @@ def test_two_spellings_of_one_key(tmp_path: Path) -> None:
         ({"archs": [" ", ","]}, "-C archs: the list of architectures is empty\n    -> write -C archs=gfx942,gfx1100"),
         ({"archs": 1}, "-C archs: found the integer 1\n    -> write a string"),
         ({"archs": "GFX942"}, '-C archs: "GFX942" is not an architecture name: these are lower case\n    -> write "gfx942"'),
+        (
+            {"archs": "RX 7900 XTX"},
+            '-C archs: "RX 7900 XTX" is the name of a product, whose architecture is gfx1100\n    -> write "gfx1100"',
+        ),
+        ({"archs": ["GFX 942"]}, '-C archs: "GFX 942" is not an architecture name: it has blanks\n    -> write "gfx942"'),
+        (
+            {"archs": "gfx1100 AMD Instinct MI300A, gfx950\tGFX942;gfx90a"},
+            (
+                '2 faults:\n  1. -C archs: "AMD Instinct MI300A" is the name of a product, whose architecture is gfx942\n    -> write "gfx942"\n'
+                '  2. -C archs: "GFX942" is not an architecture name: these are lower case\n    -> write "gfx942"'
+            ),
+        ),
         (
             {"archs": "gfx942", "flydsl-build.archs": "gfx942"},
             "-C flydsl-build.archs: the same setting is given by -C archs\n    -> give it once",

@@ -147,6 +147,17 @@ def test_parse() -> None:
         ("gfx1199", f'K: unknown architecture "gfx1199"\n    -> {KNOWN}'),
         ("gfx943", f'K: unknown architecture "gfx943"\n    -> Did you mean "gfx942"? {KNOWN}'),
         ("gfx11000", f'K: unknown architecture "gfx11000"\n    -> Did you mean "gfx1100"? {KNOWN}'),
+        (
+            "gfx110",
+            'K: unknown architecture "gfx110"\n    -> Targets that begin so: gfx1100, gfx1101, gfx1102, gfx1103.',
+        ),
+        (
+            "GFX12",
+            'K: unknown architecture "GFX12"\n    -> Targets that begin so: gfx1200, gfx1201, gfx1250, gfx1251, gfx12-generic.',
+        ),
+        ("gfx110:xnack+", 'K: unknown architecture "gfx110:xnack+"\n    -> Targets that begin so: gfx1100, gfx1101, gfx1102, gfx1103.'),
+        ("gfx94", f'K: unknown architecture "gfx94"\n    -> Did you mean "gfx942"? {KNOWN}'),
+        ("gfx", f'K: unknown architecture "gfx"\n    -> {KNOWN}'),
         ("942", f'K: unknown architecture "942"\n    -> Did you mean "gfx942"? {KNOWN}'),
         ("mi400", f'K: "mi400" is neither a gfx target nor a known product\n    -> {KNOWN}'),
         ("MI999", f'K: "MI999" is neither a gfx target nor a known product\n    -> {KNOWN}'),

@@ -19,7 +19,7 @@ from flydsl_build.jobs.author_code import text_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Unreadable", "admitted", "evaluated", "evaluated_fields", "evaluated_signature"]
+__all__ = ["Unreadable", "admitted", "evaluated", "evaluated_fields", "evaluated_signature", "starred_name"]
 
 # What modules import for type checkers only, where annotations are text.
 _FOR_TYPE_CHECKERS = {**vars(pathlib), **vars(collections.abc), **vars(typing), "typing": typing}
@@ -84,6 +84,11 @@ def _names_of(function: Any) -> Mapping[str, Any]:
         if found is not None:
             return found  # type: ignore[no-any-return]
     return {}
+
+
+def starred_name(parameter: inspect.Parameter) -> str:
+    """Return the name of a parameter with the stars that it has in the source."""
+    return "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD) + parameter.name
 
 
 def evaluated_fields(kind: type) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from flydsl_build.declare.argument_grammar import format_argument
 from flydsl_build.declare.argument_types import StreamType, StructType
 from flydsl_build.errors import Fault, did_you_mean
 from flydsl_build.frontends.flydsl import adapter, author_values, factories
+from flydsl_build.frontends.flydsl.annotations import starred_name
 from flydsl_build.frontends.flydsl.faults import FaultError, joined_fault
 from flydsl_build.jobs.launcher import Parameter
 
@@ -90,12 +91,14 @@ class Binding:
 def _bind(launcher: Any, specialization: Specialization, target: str) -> Binding:
     """Match declared arguments with the signature."""
     signature = adapter.signature_of(launcher)
-    text = f"{specialization.title}({', '.join(signature.parameters)})"
+    text = f"{specialization.title}({', '.join(map(starred_name, signature.parameters.values()))})"
     binding = Binding(specialization=specialization, where=specialization.place(target), text=text)
     _check_declared_names(binding, signature)
-    for name, parameter in signature.parameters.items():
+    for parameter in signature.parameters.values():
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            binding.fault(f"parameter *{name} of {text} takes any number of arguments", "give the launcher a fixed signature")
+            binding.fault(
+                f"parameter {starred_name(parameter)} of {text} takes any number of arguments", "give the launcher a fixed signature"
+            )
             continue
         role = adapter.parameter_role(parameter.annotation)
         if role == "constexpr" and author_values.takes_types(parameter.annotation, parameter.default):
@@ -130,7 +133,9 @@ def _check_declared_names(binding: Binding, signature: inspect.Signature) -> Non
     ):
         for name in given:
             if name not in signature.parameters:
-                binding.fault(f"{kind}.{name}: {of}{specialization.title} has no parameter {name}", did_you_mean(name, allowed))
+                binding.fault(
+                    f"{kind}.{name}: {of}{specialization.title} has no parameter {name}", did_you_mean(name, allowed) or "remove it"
+                )
 
 
 def _bind_constexpr_parameter(binding: Binding, parameter: inspect.Parameter, role: Role) -> None:

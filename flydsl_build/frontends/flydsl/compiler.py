@@ -57,7 +57,7 @@ def compile_module(job: Job, settings: WorkerSettings, progress: Callable[[str],
     try:
         module = import_author_module(job, settings)
         with author_objects(f"{job.specializations[0].where}, {job.target}", settings):
-            doc, names = doc_of(module), public_names(module)
+            doc, names = doc_of(module), public_names(module, job)
     except FaultError as failed:
         faults += failed.faults
     else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.errors import did_you_mean
 from flydsl_build.frontends.flydsl import adapter, author_values, wrappers
-from flydsl_build.frontends.flydsl.annotations import evaluated_signature
+from flydsl_build.frontends.flydsl.annotations import evaluated_signature, starred_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -259,9 +259,11 @@ def _prepare(signature: inspect.Signature, specialization: Specialization) -> _C
 
 def _call(factory: Any, signature: inspect.Signature, call: _Call, specialization: Specialization) -> Any:
     given = call.given
-    positional = [name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_ONLY and name in given]
+    # One of them that has its default may stand before one that is given.
+    positional = {name: one.default for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_ONLY}
     try:
-        return factory(*(given[name] for name in positional), **{name: given[name] for name in given if name not in positional})
+        before = (given.get(name, default) for name, default in positional.items())
+        return factory(*before, **{name: given[name] for name in given if name not in positional})
     except BaseException as error:
         raise ResolveError(f"the factory {specialization.attribute} failed", "see the author's lines below", error) from error
 
@@ -269,11 +271,14 @@ def _call(factory: Any, signature: inspect.Signature, call: _Call, specializatio
 def _check_given(given: Mapping[str, Any], signature: inspect.Signature, specialization: Specialization) -> None:
     """Refuse parameters that the factory does not have, or has and does not get."""
     parameters = signature.parameters.values()
-    text = f"{specialization.attribute}({', '.join(signature.parameters)})"
+    text = f"{specialization.attribute}({', '.join(map(starred_name, parameters))})"
     named = [one.name for one in parameters if one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}]
     unknown = [name for name in given if name not in named]
     if unknown and not any(one.kind is one.VAR_KEYWORD for one in parameters):
-        raise ResolveError(f"params.{unknown[0]}: {text} has no parameter {unknown[0]}", did_you_mean(unknown[0], named))
+        if unknown[0] in signature.parameters:
+            what = f"params.{unknown[0]}: *{unknown[0]} of {text} takes any number of arguments, which cannot be declared"
+            raise ResolveError(what, f"declare a factory that takes {unknown[0]} as one parameter, without the star, or remove it")
+        raise ResolveError(f"params.{unknown[0]}: {text} has no parameter {unknown[0]}", did_you_mean(unknown[0], named) or "remove it")
     missing = [one.name for one in parameters if one.name in named and one.default is one.empty and one.name not in given]
     if missing:
         raise ResolveError(

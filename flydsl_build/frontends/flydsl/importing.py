@@ -62,8 +62,19 @@ def doc_of(module: types.ModuleType) -> str | None:
     return module.__doc__ if isinstance(module.__doc__, str) else None
 
 
-def public_names(module: types.ModuleType) -> tuple[str, ...]:
-    """Return what a module exports, sorted: its `__all__`, or else the names without underscore that are its own."""
+def public_names(module: types.ModuleType, job: Job) -> tuple[str, ...]:
+    """Return what a module exports, sorted: its `__all__`, or else the names without underscore that are its own.
+
+    Of classes, a check has only what is declared: the others are in the stub if launchers take them, which only tracing tells.
+    """
+    names = _exported(module)
+    if not job.check:
+        return names
+    declared = {one.attribute.partition(".")[0] for one in job.specializations}
+    return tuple(name for name in names if name in declared or not isinstance(getattr(module, name, None), type))
+
+
+def _exported(module: types.ModuleType) -> tuple[str, ...]:
     declared = getattr(module, "__all__", None)
     if isinstance(declared, (list, tuple)):
         return tuple(sorted(str(one) for one in declared))

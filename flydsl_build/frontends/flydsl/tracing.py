@@ -20,6 +20,7 @@ from flydsl_build.declare.specialization import AS_BYTES
 from flydsl_build.dtypes import HALF_BYTES
 from flydsl_build.errors import Fault
 from flydsl_build.frontends.flydsl import adapter, author_values, device_module, factories
+from flydsl_build.frontends.flydsl.annotations import starred_name
 from flydsl_build.frontends.flydsl.binding import bind_with_options, described_parameter
 from flydsl_build.frontends.flydsl.externs import ExternResolver, ExternUse
 from flydsl_build.frontends.flydsl.faults import AUTHORS_LINES, FaultError, explain, missing_fault_text
@@ -86,7 +87,7 @@ def _shown_signature(signature: inspect.Signature) -> str:
     """Return a signature without annotations and the defaults that have no short text."""
     words = []
     for one in signature.parameters.values():
-        text = ("*" * (one.kind is one.VAR_POSITIONAL) or "**" * (one.kind is one.VAR_KEYWORD)) + one.name
+        text = starred_name(one)
         has_default = one.default is not one.empty
         words.append(f"{text}={one.default!r}" if isinstance(one.default, bool | int | float | str | None) else text + "=…" * has_default)
     return f"({', '.join(words)})"

@@ -18,8 +18,30 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["every_variable", "expand_placeholders", "is_scrubbed", "program", "put_on_path", "worker_environment"]
+__all__ = ["INTERPRETER_VARIABLES", "every_variable", "expand_placeholders", "is_scrubbed", "program", "put_on_path", "worker_environment"]
 
+# They set what a process has in sys.flags, sys.warnoptions and its streams, which leaves no trace of who looks: `__debug__` is a
+# constant to compilers. https://docs.python.org/3/using/cmdline.html#environment-variables
+INTERPRETER_VARIABLES = (
+    "PYTHONASYNCIODEBUG",
+    "PYTHONBREAKPOINT",
+    "PYTHONDEBUG",
+    "PYTHONDEVMODE",
+    "PYTHONINSPECT",
+    "PYTHONINTMAXSTRDIGITS",
+    "PYTHONIOENCODING",
+    "PYTHONNODEBUGRANGES",
+    "PYTHONNOUSERSITE",
+    "PYTHONOPTIMIZE",
+    "PYTHONPROFILEIMPORTTIME",
+    "PYTHONTRACEMALLOC",
+    "PYTHONUTF8",
+    "PYTHONVERBOSE",
+    "PYTHONWARNDEFAULTENCODING",
+    "PYTHONWARNINGS",
+    "PYTHON_CPU_COUNT",
+    "PYTHON_GIL",
+)
 _OWN_PREFIX = "FLYDSL_BUILD_"
 
 

@@ -152,6 +152,10 @@ static enum fdb_code refuse_no_data(const struct check *check) { // torch's Fake
   return wrong(check, FDB_VALUE, "it has no data");
 }
 
+static enum fdb_code refuse_overlap(const struct check *check, int d) {
+  return wrong(check, FDB_VALUE, "stride %d is 0, so its elements share memory, and the launcher writes it", d);
+}
+
 bool fdb_is_empty(const struct fdb_dltensor *tensor) {
   bool empty = false;
   for (int d = 0; d < tensor->rank; d++) {
@@ -183,7 +187,21 @@ static enum fdb_code check_tensor(const struct check *check) {
     return wrong(check, FDB_VALUE, "it is read-only, and the launcher writes it");
   }
   if (argument->kind == FDB_POINTER) {
-    return tensor->data || fdb_is_empty(tensor) ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
+    if (fdb_is_empty(tensor)) {
+      return check_pointer(check, address_of(tensor));
+    }
+    for (int d = 0; d < tensor->rank; d++) {
+      if (tensor->shape[d] > 1 && tensor->strides[d] < 0) { // elements lie before the address, and none behind it
+        return wrong(check, FDB_VALUE,
+                     "stride %d is negative, of which a pointer says nothing; pass a contiguous copy, or an address as "
+                     "an int",
+                     d);
+      }
+      if (tensor->shape[d] > 1 && !tensor->strides[d] && argument->written) {
+        return refuse_overlap(check, d);
+      }
+    }
+    return tensor->data ? check_pointer(check, address_of(tensor)) : refuse_no_data(check);
   }
   if (tensor->rank != argument->rank) {
     return wrong(check, FDB_TYPE, "the rank is %d, not %d", tensor->rank, argument->rank);
@@ -219,6 +237,9 @@ static enum fdb_code check_tensor(const struct check *check) {
     }
     if (stride < 0) {
       return wrong(check, FDB_VALUE, "stride %d is negative", d);
+    }
+    if (!stride && argument->written && argument->strides[d].size) { // not where the declaration says so
+      return refuse_overlap(check, d);
     }
   }
   if (argument->offsets_32 && !reaches_within_32_bits(tensor)) {
@@ -409,7 +430,8 @@ static inline bool take_tensor(const struct fdb_argument *argument, const struct
   // Copies in registers: a store could change what lies behind any pointer.
   const struct fdb_dim *dims = argument->shape;
   const int64_t *shape = tensor->shape, *strides = tensor->strides;
-  uint64_t odd = 0; // above bit 30: an extent is 0, negative or too large; then bit 63: a stride is negative
+  uint64_t odd = 0; // above bit 30: an extent is 0, negative or too large; then bit 63: a stride is negative, or
+                    // 0 where the elements are written
   for (int d = 0; d < rank; d++) {
     int64_t extent = shape[d];
     if (!fits_dim(names, index, &dims[d], extent)) {
@@ -429,7 +451,7 @@ static inline bool take_tensor(const struct fdb_argument *argument, const struct
       if (!fits_dim(names, index, &dims[d], stride)) {
         return false;
       }
-      odd |= (uint64_t)stride;
+      odd |= (uint64_t)stride | ((uint64_t)stride - argument->written);
     }
     put_dim(block, &dims[d], stride);
   }

@@ -199,13 +199,13 @@ static bool comes_from(PyTypeObject *type, const char *module) {
   return found;
 }
 
-// numpy's scalars have a buffer and an array interface, of memory that is only as old as the value.
-static int is_numpy_scalar(PyTypeObject *type) {
-  PyObject *numpy = loaded_module("numpy");
-  PyObject *generic = numpy ? PyObject_GetAttrString(numpy, "generic") : NULL;
-  int found = generic && PyType_Check(generic) && PyType_IsSubtype(type, (PyTypeObject *)generic);
-  Py_XDECREF(generic);
-  Py_XDECREF(numpy);
+// Whether `type` is the one of this name, or a subclass of it. Never an exception.
+static bool is_a(PyTypeObject *type, const char *module, const char *name) {
+  PyObject *home = loaded_module(module);
+  PyObject *wanted = home ? PyObject_GetAttrString(home, name) : NULL;
+  bool found = wanted && PyType_Check(wanted) && PyType_IsSubtype(type, (PyTypeObject *)wanted);
+  Py_XDECREF(wanted);
+  Py_XDECREF(home);
   PyErr_Clear();
   return found;
 }
@@ -282,7 +282,12 @@ static int choose_route(PyObject *object, PyTypeObject *type, struct route_entry
     return -1;
   }
   bool array = found;
-  if (array && is_numpy_scalar(type)) {
+  // numpy's scalars have a buffer and an array interface, of memory that is only as old as the value.
+  if (array && is_a(type, "numpy", "generic")) {
+    return 0;
+  }
+  if (array && is_a(type, "numpy.ma", "MaskedArray")) { // whose buffer and interface leave out the mask
+    entry->route = ROUTE_MASKED;
     return 0;
   }
   if ((found = has_attribute(type, names.dlpack)) < 0) {
@@ -323,6 +328,20 @@ static int route_of(PyObject *object, struct route_entry *entry) {
   *slot = *entry;
   Py_XDECREF((PyObject *)old);
   return 0;
+}
+
+// Whether an attribute of the object is true, or what it returns where it can be called with `argument`.
+static bool says(PyObject *object, const char *attribute, PyObject *argument) {
+  PyObject *found = object ? PyObject_GetAttrString(object, attribute) : NULL;
+  PyObject *answer = found;
+  if (found && PyCallable_Check(found)) {
+    answer = PyObject_CallFunctionObjArgs(found, argument, NULL);
+    Py_DECREF(found);
+  }
+  bool truth = answer == Py_True;
+  Py_XDECREF(answer);
+  PyErr_Clear();
+  return truth;
 }
 
 // ---- DLPack ---------------------------------------------------------------------------------------------------------
@@ -457,6 +476,16 @@ static int read_dlpack(PyObject *object, struct tensor_view *view, bool waits) {
   PyObject *capsule = call_dlpack(method, on_device);
   Py_DECREF(method);
   if (!capsule) {
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    if (waits && says(object, "is_deleted", NULL)) {
+      Py_XDECREF(kind);
+      Py_XDECREF(value);
+      Py_XDECREF(trace);
+      PyErr_SetString(PyExc_ValueError, "it is a deleted array of JAX, which has no data; was it donated?");
+    } else {
+      PyErr_Restore(kind, value, trace);
+    }
     return -1;
   }
   if (read_capsule(capsule, view) < 0) {
@@ -821,7 +850,13 @@ static int read_by_route(const struct route_entry *entry, PyObject *object, stru
   case ROUTE_CUDA_ARRAY:
     return read_cuda_array(object, view);
   case ROUTE_FAKE:
-    PyErr_SetString(PyExc_TypeError, "it is a fake tensor of torch, which has no data");
+    PyErr_SetString(PyExc_TypeError,
+                    "it is a fake tensor of torch, which has no data; what torch.compile and torch.export take is the "
+                    "launcher's op: build the wheel with torch-ops = true");
+    return -1;
+  case ROUTE_MASKED:
+    PyErr_SetString(PyExc_TypeError, "it is a masked array of numpy, whose mask a kernel does not see; its filled() or "
+                                     "data is one that a kernel can read");
     return -1;
   case ROUTE_NONE:
     break;
@@ -830,20 +865,6 @@ static int read_by_route(const struct route_entry *entry, PyObject *object, stru
 }
 
 // ---- tensors of torch that a kernel cannot read ---------------------------------------------------------------------
-
-// Whether an attribute of the object is true, or what it returns where it can be called with `argument`.
-static bool says(PyObject *object, const char *attribute, PyObject *argument) {
-  PyObject *found = object ? PyObject_GetAttrString(object, attribute) : NULL;
-  PyObject *answer = found;
-  if (found && PyCallable_Check(found)) {
-    answer = PyObject_CallFunctionObjArgs(found, argument, NULL);
-    Py_DECREF(found);
-  }
-  bool truth = answer == Py_True;
-  Py_XDECREF(answer);
-  PyErr_Clear();
-  return truth;
-}
 
 // NULL without an exception: it is nothing that is known here.
 static const char *kind_of_tensor(PyObject *object) {

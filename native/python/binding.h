@@ -36,7 +36,16 @@ struct tensor_view {
 };
 
 // How tensors of one type are read, remembered in a table that is indexed by the type's address.
-enum route { ROUTE_NONE, ROUTE_EXCHANGE, ROUTE_NUMPY, ROUTE_BUFFER, ROUTE_DLPACK, ROUTE_CUDA_ARRAY, ROUTE_FAKE };
+enum route {
+  ROUTE_NONE,
+  ROUTE_EXCHANGE,
+  ROUTE_NUMPY,
+  ROUTE_BUFFER,
+  ROUTE_DLPACK,
+  ROUTE_CUDA_ARRAY,
+  ROUTE_FAKE,
+  ROUTE_MASKED,
+};
 
 struct route_entry {
   PyTypeObject *type; // a strong reference, so that the address cannot come to mean another type

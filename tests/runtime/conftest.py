@@ -69,6 +69,20 @@ TABLE: list[dict[str, Any]] = [
         ],
     },
     {
+        "name": "spread",
+        "parameters": {"A": {}, "C": {}, "D": {}},
+        "specializations": [
+            {
+                "arguments": {
+                    "A": tensor("f32", ["?", "?"], ["?", "?"]),
+                    "C": tensor("f32", ["?", "?"], ["?", "?"]),
+                    "D": tensor("f32", ["?", 4], [0, 1]),
+                },
+                "out": ["C", "D"],
+            }
+        ],
+    },
+    {
         "name": "narrow",
         "parameters": {"A": {}},
         "specializations": [{"arguments": {"A": tensor("f8e4m3fn", ["?"])}}],

@@ -337,6 +337,68 @@ def test_read_only_memory_for_what_is_written(table: Any, hip: FakeHip) -> None:
     assert len(hip.events("launch")) == 6
 
 
+def test_a_pointer_reads_on_from_its_address(table: Any, hip: FakeHip) -> None:
+    plain, rows = f32(4), f32(6, 8)
+    for view, got, d in ((plain[::-1], "f32[4 : -1]", 0), (rows[:, ::-1], "f32[6, 8 : 8, -1]", 1)):
+        text = f"argument p must be ptr<f32>, got {got}: stride {d} is negative, of which a pointer says nothing; pass a contiguous copy, or an address as an int"
+        assert refused(ValueError, table.written, plain, view, plain) == f"written(): {text}"
+        assert refused(ValueError, table.written.bind, plain, view, plain) == f"written(): {text}"
+    bound = table.written.bind(plain, plain, plain)
+    assert "stride 0 is negative" in refused(ValueError, bound.update, p=plain[::-1])
+    assert hip.events("launch") == []
+    # A positive stride is the author's to pass; of one element or none, a stride means nothing.
+    for view in (rows[::2, ::3], plain[::-1][:1], plain[::-1][:0]):
+        table.written(plain, view, plain)
+        assert launched(hip)["args"][2] == address(view)
+    table.written(plain, plain[::-1].ctypes.data, plain)
+    assert launched(hip)["args"][2] == address(plain[::-1])
+
+
+def test_what_is_written_must_not_overlap_itself(table: Any, hip: FakeHip) -> None:
+    plain, rows = f32(4), f32(2, 4)
+    why = "its elements share memory, and the launcher writes it"
+    # What is only read may be broadcast, and what the declaration says has this stride.
+    bound = table.spread.bind(repeated(plain, 2), rows, repeated(plain, 2))
+    bound()
+    assert launched(hip)["args"][0] == address(plain)
+    for given, d in ((repeated(plain, 2), 0), (repeated(plain, 2).T, 1)):
+        shape = ", ".join(map(str, given.shape))
+        strides = ", ".join(str(stride // 4) for stride in given.strides)
+        text = f"argument C must be f32[?, ? : ?, ?], got f32[{shape} : {strides}]: stride {d} is 0, so {why}"
+        assert refused(ValueError, table.spread, rows, given, rows) == f"spread(): {text}"
+        assert refused(ValueError, table.spread.bind, rows, given, rows) == f"spread(): {text}"
+        assert refused(ValueError, bound.update, C=given) == f"spread(): {text}"
+        assert refused(ValueError, table.written, plain, given, plain) == (
+            f"written(): argument p must be ptr<f32>, got f32[{shape} : {strides}]: stride {d} is 0, so {why}"
+        )
+    assert hip.events("launch") == []
+    for given in (repeated(plain, 1), repeated(plain, 0), repeated(plain, 2)[:, :0], rows[:, ::-1][:, :1]):
+        table.spread(rows, given, repeated(plain, 2))
+        table.written(plain, given, plain)
+        assert len(hip.events("launch")) == 2
+        hip.clear()
+
+
+def repeated(row: np.ndarray[Any, Any], times: int) -> np.ndarray[Any, Any]:
+    """Return a writable array of rows that are one in memory."""
+    return np.lib.stride_tricks.as_strided(row, (times, *row.shape), (0, *row.strides))
+
+
+def test_masked_arrays(table: Any, hip: FakeHip) -> None:
+    plain = f32(4)
+    masked = np.ma.array(plain, mask=[True, False, False, False])
+    why = "it is a masked array of numpy, whose mask a kernel does not see; its filled() or data is one that a kernel can read"
+    bound = table.written.bind(plain, plain, plain)
+    for given in (masked, np.ma.array(plain), masked[1:]):
+        assert refused(TypeError, table.written, given, plain, plain) == f"written(): argument A must be f32[?]: {why}"
+        assert refused(TypeError, table.written, plain, given, plain) == f"written(): argument p must be ptr<f32>: {why}"
+        assert refused(TypeError, table.written.bind, given, plain, plain) == f"written(): argument A must be f32[?]: {why}"
+        assert refused(TypeError, bound.update, C=given) == f"written(): argument C must be f32[?]: {why}"
+    assert hip.events("launch") == []
+    table.written(masked.data, plain, plain)
+    assert launched(hip)["args"][0] == address(plain)
+
+
 def test_dlpack_that_fails(table: Any) -> None:
     class Broken:
         def __dlpack__(self, **_: Any) -> Any:
@@ -437,7 +499,11 @@ def test_torch_tensors_without_strided_data(table: Any, hip: FakeHip) -> None:
         (dense.to_mkldnn(), sparse.format("_mkldnn")),
         (torch.empty(2, 3, dtype=torch.bits8), "torch does not export it: Bit types are not supported by dlpack"),
         (dense.to("meta"), "it is a meta tensor of torch, which has no data"),
-        (fake, "it is a fake tensor of torch, which has no data"),
+        (
+            fake,
+            "it is a fake tensor of torch, which has no data; what torch.compile and torch.export take is the launcher's op: build the "
+            "wheel with torch-ops = true",
+        ),
         (dense.to_sparse(), sparse.format("sparse_coo")),
         (dense.to_sparse_csr(), sparse.format("sparse_csr")),
     ):

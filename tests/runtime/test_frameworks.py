@@ -75,6 +75,17 @@ def test_jax_refused(table: Any, jnp: Any) -> None:
     assert text.endswith("M is 20 in A but 5 in B")
 
 
+def test_a_deleted_array_of_jax(table: Any, hip: FakeHip, jnp: Any) -> None:
+    array = jnp.ones((2, 3), "float32")
+    table.static(array)
+    launched(hip)
+    array.delete()
+    why = "it is a deleted array of JAX, which has no data; was it donated?"
+    assert refused(ValueError, table.static, array) == f"static(): argument A must be f32[2, 3]: {why}"
+    assert refused(ValueError, table.at, array) == f"at(): argument p must be ptr<f32>@16: {why}"
+    assert hip.events("launch") == []
+
+
 class Device(enum.IntEnum):
     """JAX's DLPack device types are an enumeration."""
 

@@ -501,8 +501,10 @@ def test_torch_tensors_without_strided_data(table: Any, hip: FakeHip) -> None:
         (dense.to("meta"), "it is a meta tensor of torch, which has no data"),
         (
             fake,
-            "it is a fake tensor of torch, which has no data; what torch.compile and torch.export take is the launcher's op: build the "
-            "wheel with torch-ops = true",
+            (
+                "it is a fake tensor of torch, which has no data; what torch.compile and torch.export take is the launcher's op: build the "
+                "wheel with torch-ops = true"
+            ),
         ),
         (dense.to_sparse(), sparse.format("sparse_coo")),
         (dense.to_sparse_csr(), sparse.format("sparse_csr")),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import locale
 import os
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from flydsl_build.cache.records import CompileTime, KeptFiles, KeptResult, Packe
 from flydsl_build.cache.remote import RemoteCache, require_fsspec
 from flydsl_build.codec import DecodeError, encode
 from flydsl_build.editable.resolution import digest_of_file
-from flydsl_build.jobs.environment import INTERPRETER_VARIABLES, worker_environment
+from flydsl_build.jobs.environment import worker_environment
 from flydsl_build.jobs.frontend import frontends
 from flydsl_build.jobs.results import StoredResult, checked_result, facts_of, files_of, pack_result, stored_result, write_result
 
@@ -301,8 +300,7 @@ def toolchain_digest(toolkit: Toolkit, linker: Linker, *, project: Path, package
 def python_digest(*, project: Path, package_roots: Sequence[str]) -> str:
     """Return a digest over what a process has that imports the author's modules, besides these and compilers."""
     roots = [os.path.relpath(os.path.realpath(root), os.path.realpath(project)) for root in package_roots]
-    interpreter = [os.environ.get(one) for one in INTERPRETER_VARIABLES]
-    return _digest(__version__, own_digest(), sys.implementation.cache_tag, locale.getencoding(), interpreter, roots)
+    return _digest(__version__, own_digest(), sys.implementation.cache_tag, roots)
 
 
 def compilers_digest(names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ A name has one of six forms. Files and folders below the project are named relat
 `file:PATH`    the content of a file
 `list:PATH`    the names in a folder
 `exists:PATH`  whether something is there, and what
-`env:NAME`     an environment variable of the compile processes; `env:* …` the names of all but some
+`env:NAME`     an environment variable of the compile processes
 `dist:NAME`    an installed distribution, by version and RECORD
                (https://packaging.python.org/en/latest/specifications/recording-installed-packages/)
 `import:…`     what names of modules resolve to; see `editable.resolution`
@@ -18,6 +18,7 @@ where it would be imported or read if it were there.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -27,7 +28,6 @@ from flydsl_build.editable.resolution import (
     digest_of_distribution,
     digest_of_file,
     digest_of_folder,
-    digest_of_variable,
     presence,
     start_path,
 )
@@ -74,7 +74,8 @@ class Fingerprints:
     def _read(self, name: str) -> str | None:
         kind, _, rest = name.partition(":")
         if kind == "env":
-            return digest_of_variable(rest, self._environ)
+            value = self._environ.get(rest)
+            return None if value is None else hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()
         if kind == "dist":
             return digest_of_distribution(self._resolver.record(rest))
         if kind == "import":

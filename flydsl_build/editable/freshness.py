@@ -19,16 +19,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .resolution import (
-    Resolver,
-    digest_of_distribution,
-    digest_of_file,
-    digest_of_folder,
-    digest_of_variable,
-    open_regular,
-    presence,
-    start_path,
-)
+from .resolution import Resolver, digest_of_distribution, digest_of_file, digest_of_folder, open_regular, presence, start_path
 
 __all__ = ["Freshness", "declared_modules"]
 
@@ -108,7 +99,8 @@ class Freshness:
         """Return the fingerprint of one dependency."""
         kind, _, rest = name.partition(":")
         if kind == "env":
-            return digest_of_variable(rest, self._environ)
+            value = self._environ.get(rest)
+            return None if value is None else _digest(value.encode(errors="surrogateescape"))
         if kind == "import":
             return self._resolver.imported(name, self.__getitem__)
         path = self._path(kind, rest)
@@ -182,7 +174,7 @@ def _words(name: str, before: str | None, now: str | None) -> str:
         "list": f"the content of the folder {rest}",
         "exists": rest,
         "import": f"the installed module {rest.partition('@')[0]}",
-        "env": "the set of environment variables" if rest.startswith("* ") else f"the environment variable {rest}",
+        "env": f"the environment variable {rest}",
         "table": "[tool.flydsl-build]",
     }[kind]
     if kind in _THINGS and before is None:

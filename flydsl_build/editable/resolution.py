@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from errno import EINVAL
 from importlib.machinery import ModuleSpec
 from io import BufferedReader
@@ -26,9 +26,7 @@ __all__ = [
     "digest_of_file",
     "digest_of_folder",
     "digest_of_record",
-    "digest_of_variable",
     "import_name",
-    "is_among",
     "normalized",
     "open_regular",
     "presence",
@@ -89,26 +87,6 @@ def digest_of_distribution(record: str) -> str | None:
         text = ""
     files = digest_of_record(text) if os.path.basename(record) == "RECORD" else _digest(text)
     return _digest(f"{os.path.basename(folder)} {files}")
-
-
-def digest_of_variable(name: str, environ: Mapping[str, str]) -> str | None:
-    """Return a digest of an environment variable; None if it is not set.
-
-    Parameters
-    ----------
-    name
-        `* NAME PREFIX_ …` for the names of all variables other than these.
-    """
-    if name.startswith("* "):
-        others = name.split(" ")[1:]
-        return _digest("\0".join(sorted(one for one in environ if not is_among(one, others))))
-    value = environ.get(name)
-    return None if value is None else _digest(value)
-
-
-def is_among(variable: str, names: Iterable[str]) -> bool:
-    """Tell whether a variable has one of the names, or starts with one that ends with an underscore."""
-    return any(variable.startswith(one) if one.endswith("_") else variable == one for one in names)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:

@@ -22,7 +22,6 @@ from flydsl_build.codec import encode
 from flydsl_build.engine.job_inputs import pack_inputs
 from flydsl_build.engine.remote_job import FIX, differences, run_job, versions
 from flydsl_build.errors import CompileError, ConfigError, Fault
-from flydsl_build.jobs.environment import INTERPRETER_VARIABLES
 from flydsl_build.jobs.executor import Outcome, WorkerBugError
 from flydsl_build.jobs.results import unpack_files
 
@@ -61,7 +60,7 @@ class DaskExecutor:
     fingerprints
         What the dependencies of results are here.
     environ
-        The environment of compile processes. A variable travels when Python is started by it, or a job turns out to ask for it.
+        The environment of compile processes. A variable travels when a job turns out to ask for it.
     say
         Called with a line for people.
     """
@@ -98,7 +97,7 @@ class DaskExecutor:
         self._fingerprints = fingerprints
         self._environ = environ
         self._say = say
-        self._variables: dict[str, str | None] = {name: environ.get(name) for name in INTERPRETER_VARIABLES}
+        self._variables: dict[str, str | None] = {}
         self._versions = versions(linker, frontends)
         self._client: Any = None
         self._inputs: Any = None

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from flydsl_build.cache.dependencies import Fingerprints
 from flydsl_build.editable.resolution import Resolver, import_name, normalized, presence, start_path
-from flydsl_build.jobs.environment import every_variable, is_scrubbed
+from flydsl_build.jobs.environment import is_scrubbed
 from flydsl_build.jobs.frontend import frontend_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ _LASTING = ("dist:", "env:", "import:")
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 # These read what imports and distributions account for: the sources of modules that are loaded, and the metadata of all that is there.
 _INDIFFERENT = ("inspect", "linecache", "importlib.metadata")
+# Files whose frames stand between the reader of a variable and `os.environ`.
+_ENVIRON_FRAMES = ("<frozen os>", "<frozen _collections_abc>", os.__file__, sys.modules["_collections_abc"].__file__, __file__)
 # These want to know whether something is there; whoever asks for the state of a file otherwise wants its size perhaps.
 _LOOKS = {
     one.__code__
@@ -257,48 +259,27 @@ class Recorder:
         recorder = self
 
         class Environ(type(os.environ)):  # type: ignore[misc]  # the class has no public name
-            def __getitem__(self, key: Any) -> Any:
+            def __getitem__(self, key: str) -> str:
                 recorder._note_variable(key)
-                return super().__getitem__(key)
+                value: str = super().__getitem__(key)
+                return value
 
-            def __delitem__(self, key: Any) -> None:
-                recorder._note_variable(key)
-                super().__delitem__(key)
+        os.environ.__class__ = Environ
 
-            def __iter__(self) -> Iterator[Any]:
-                recorder._note_variable(None)
-                return iter(super().__iter__())
-
-            def __len__(self) -> int:
-                recorder._note_variable(None)
-                return super().__len__()  # type: ignore[no-any-return]
-
-            def __repr__(self) -> str:
-                # Of a dict, to have read all.
-                return f"environ({dict(self)!r})"
-
-        os.environ.__class__ = os.environb.__class__ = Environ
-
-    def _note_variable(self, name: str | bytes | None) -> None:
-        """Note that a variable was asked for; None for the names of all."""
-        if isinstance(name, bytes):
-            name = os.fsdecode(name)
-        if name is not None and (not isinstance(name, str) or name in self._constant or is_scrubbed(name)):
+    def _note_variable(self, name: object) -> None:
+        if not isinstance(name, str) or name in self._constant or is_scrubbed(name):
             return
-        # Who asks the standard library, for a user's folder or a program, asks for the variables that it reads.
-        frame: types.FrameType | None = sys._getframe(2)  # noqa: SLF001
-        while frame is not None and not self._kind_of(frame):
-            # What other programs do is not noticed, and isolated builds have paths of their own.
-            if frame.f_code.co_filename == _IMPORT_SYSTEM or frame.f_globals.get("__name__") == "subprocess":
-                return
+        frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001
+        while frame is not None and frame.f_code.co_filename in _ENVIRON_FRAMES:
             frame = frame.f_back
         if frame is None:
             return
-        module = frame.f_globals["__name__"]
+        module = frame.f_globals.get("__name__", "")
         top = module.partition(".")[0]
-        owner = top if top in self._compilers else module if self._kind_of(frame) == "own" else None
-        if owner is not None:
-            self._of(owner).variables.add(every_variable() if name is None else name)
+        if top in self._compilers:
+            self._of(top).variables.add(name)
+        elif self._kind_of(frame) == "own":
+            self._of(module).variables.add(name)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in {"open", "os.listdir", "os.scandir", "os.mkdir"} or self._busy:

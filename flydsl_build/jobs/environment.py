@@ -10,7 +10,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flydsl_build.editable.resolution import is_among
 from flydsl_build.jobs.frontend import frontends
 
 if TYPE_CHECKING:
@@ -18,30 +17,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["INTERPRETER_VARIABLES", "every_variable", "expand_placeholders", "is_scrubbed", "program", "put_on_path", "worker_environment"]
+__all__ = ["expand_placeholders", "is_scrubbed", "program", "put_on_path", "worker_environment"]
 
-# They set what a process has in sys.flags, sys.warnoptions and its streams, which leaves no trace of who looks: `__debug__` is a
-# constant to compilers. https://docs.python.org/3/using/cmdline.html#environment-variables
-INTERPRETER_VARIABLES = (
-    "PYTHONASYNCIODEBUG",
-    "PYTHONBREAKPOINT",
-    "PYTHONDEBUG",
-    "PYTHONDEVMODE",
-    "PYTHONINSPECT",
-    "PYTHONINTMAXSTRDIGITS",
-    "PYTHONIOENCODING",
-    "PYTHONNODEBUGRANGES",
-    "PYTHONNOUSERSITE",
-    "PYTHONOPTIMIZE",
-    "PYTHONPROFILEIMPORTTIME",
-    "PYTHONTRACEMALLOC",
-    "PYTHONUTF8",
-    "PYTHONVERBOSE",
-    "PYTHONWARNDEFAULTENCODING",
-    "PYTHONWARNINGS",
-    "PYTHON_CPU_COUNT",
-    "PYTHON_GIL",
-)
 _OWN_PREFIX = "FLYDSL_BUILD_"
 
 
@@ -51,15 +28,8 @@ def is_scrubbed(name: str) -> bool:
     if name.startswith(_OWN_PREFIX):
         return False
     # Compilers read these; a build must not depend on what happens to be set in the shell.
-    scrubbed = [one for frontend in frontends() for one in frontend.variables]
-    return is_among(name, scrubbed)
-
-
-@functools.cache
-def every_variable() -> str:
-    """Return what stands for the names of all variables in a dependency: the author's to set, not those of builds and workers."""
-    others = {one for frontend in frontends() for one in frontend.variables}
-    return " ".join(["*", *sorted({_OWN_PREFIX, "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "TMPDIR", *others})])
+    scrubbed = (one for frontend in frontends() for one in frontend.variables)
+    return any(name.startswith(one) if one.endswith("_") else name == one for one in scrubbed)
 
 
 def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -226,27 +226,6 @@ def test_an_environment_variable_that_a_module_reads(place: Place) -> None:
     assert place.build(TWO_KERNELS_ONCE="1").compiled == set()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "seen"),
-    [
-        ("PYTHONOPTIMIZE", "1", "int(not __debug__)"),
-        ("PYTHONDEVMODE", "1", "sys.flags.dev_mode"),
-        ("PYTHONINTMAXSTRDIGITS", "5000", "(sys.flags.int_max_str_digits == 5000)"),
-        ("PYTHONWARNINGS", "ignore::ImportWarning", "len(sys.warnoptions)"),
-        ("LC_ALL", "C", "(locale.getencoding() != 'UTF-8' or sys.flags.utf8_mode)"),
-    ],
-)
-def test_how_the_interpreter_is_started(name: str, value: str, seen: str, place: Place) -> None:
-    place.edit("two_kernels/helper.py", "THREADS = 64\n", f"import locale, sys\nTHREADS = 64 * (1 + {seen})\n")
-    one_target = {"archs": "gfx942"}
-    before = place.build(one_target)
-    changed = place.build(one_target, **{name: value})
-    assert {module for module, _ in changed.compiled} == {"two_kernels.first", "two_kernels.second"}
-    assert changed.wheel != before.wheel
-    assert place.build(one_target, **{name: value}).compiled == set()
-    assert place.build(one_target).compiled == set()
-
-
 def test_a_file_that_hides_an_imported_one(place: Place) -> None:
     helper = place.project / "two_kernels" / "helper"
     helper.mkdir()

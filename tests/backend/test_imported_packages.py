@@ -423,37 +423,6 @@ def test_an_editable_install_has_the_new_value(world: World, case: Case, tmp_pat
     assert served() == (False, {NEW})
 
 
-# --- the environment ---------------------------------------------------------------------------------------------------------------------
-
-# Whether KFACTOR is set, asked in each way that there is; HOME is another folder then.
-ASKED = {
-    "its names": 'any(name == "KFACTOR" for name in os.environ)',
-    "its keys": '"KFACTOR" in list(os.environ.keys())',
-    "a copy": '"KFACTOR" in os.environ.copy()',
-    "its text": '"KFACTOR" in repr(os.environ)',
-    "its bytes": 'os.environb.get(b"KFACTOR")',
-    "getenvb": 'os.getenvb(b"KFACTOR")',
-    "the names of its bytes": 'b"KFACTOR" in list(os.environb)',
-    "expandvars": 'os.path.expandvars("$KFACTOR") == "1"',
-    "expanduser": 'os.path.expanduser("~").endswith("another")',
-    "Path.home": 'pathlib.Path.home().name == "another"',
-    "a program on PATH": 'shutil.which("a-tool")',
-}
-
-
-@pytest.mark.parametrize("condition", ASKED.values(), ids=ASKED)
-def test_the_environment_as_modules_ask_it(condition: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.kernel(f"import os, pathlib, shutil\nFACTOR = {NEW} if {condition} else {OLD}")
-    world.write("a-tool", "", world.outside)
-    (world.outside / "a-tool").chmod(0o755)
-    assert build(world, tmp_path) == (1, {OLD})
-    assert build(world, tmp_path) == (0, {OLD})
-    changed = {"KFACTOR": "1", "HOME": str(tmp_path / "another"), "PATH": f"{os.environ['PATH']}{os.pathsep}{world.outside}"}
-    assert build(world, tmp_path, **changed) == (1, {NEW})
-    assert build(world, tmp_path, **changed) == (0, {NEW})
-
-
 # --- what is not noticed, as README says ---------------------------------------------------------------------------------------------------
 
 UNNOTICED: dict[str, tuple[Case, dict[str, str]]] = {

@@ -131,7 +131,7 @@ def test_everything_that_a_build_needs_is_checked_first(hook: str, tmp_path: Pat
         "numpy is not installed\n"
         f'    -> pip install "setuptools>=77" "jinja2>=3.1" "flydsl>=0.5,<0.6" "numpy", or {OTHERS}\n'
     )
-    assert linker.startswith("linker: no LLD was found, and LLVM needs one to link AMDGPU code objects\n")
+    assert linker.startswith(f"lld: {tmp_path / 'no-lld'} does not exist\n    -> correct the path, or leave the setting out")
     assert not (project / "build").exists()
 
 

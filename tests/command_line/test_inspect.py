@@ -191,9 +191,12 @@ def test_bad_paths(call: Any, tmp_path: Path) -> None:
     )
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
         archive.writestr("other/data.json", "{}")
-    none = "has no kernels built by flydsl-build\n    -> give a wheel or folder that has a _flydsl folder\n"
-    for path in (tmp_path / "other.whl", tmp_path):
-        assert call("inspect", path).err == f"flydsl-build: {path}: {none}"
+    fixes = {
+        tmp_path / "other.whl": "give a wheel or folder that has a _flydsl folder",
+        tmp_path: f"name the wheel: {tmp_path / 'other.whl'}",
+    }
+    for path, fix in fixes.items():
+        assert call("inspect", path).err == f"flydsl-build: {path}: has no kernels built by flydsl-build\n    -> {fix}\n"
 
 
 def test_damaged_wheels(call: Any, second: Built, tmp_path: Path) -> None:

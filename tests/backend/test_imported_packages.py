@@ -480,6 +480,34 @@ UNNOTICED: dict[str, tuple[Case, dict[str, str]]] = {
         ),
         {},
     ),
+    "a loop over the environment": (
+        Case(f"import os\nFACTOR = {NEW} if 'KNOWN' in [one for one in os.environ] else {OLD}", nothing, nothing),
+        {"KNOWN": "1"},
+    ),
+    "os.path.expandvars": (
+        Case(f"import os\nFACTOR = {NEW} if os.path.expandvars('$KNOWN') == '1' else {OLD}", nothing, nothing),
+        {"KNOWN": "1"},
+    ),
+    "how Python was started": (
+        Case(f"FACTOR = {OLD} if __debug__ else {NEW}", nothing, nothing),
+        {"PYTHONOPTIMIZE": "1"},
+    ),
+    "a symbolic link": (
+        Case(
+            "import os\nFACTOR = float(os.readlink(OUTSIDE + '/link'))",
+            lambda world: (world.outside / "link").symlink_to(str(OLD)),
+            lambda world: [(world.outside / "link").unlink(), (world.outside / "link").symlink_to(str(NEW))],
+        ),
+        {},
+    ),
+    "a loader of its own": (
+        Case(
+            "from importlib.machinery import SourceFileLoader\nFACTOR = SourceFileLoader('kloaded', OUTSIDE + '/a.py').load_module().FACTOR",
+            lambda world: world.write("a.py", f"FACTOR = {OLD}\n", world.outside),
+            lambda world: world.write("a.py", f"FACTOR = {NEW}\n", world.outside),
+        ),
+        {},
+    ),
     "entry points": (
         Case(
             f"""

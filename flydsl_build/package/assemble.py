@@ -87,7 +87,7 @@ class AssembledModule:
 
 def other_targets(module: str, settings: Settings) -> tuple[str, ...]:
     """Return the targets that not this module, but others of the wheel have code for: those of the table, also of what is not built now."""
-    own = settings.targets_by_module[module]
+    own = settings.targets_by_module.get(module, ())
     return tuple(target for target in settings.all_targets if target not in own)
 
 

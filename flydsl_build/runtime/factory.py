@@ -52,7 +52,7 @@ def _find(factory: Factory, params: dict[str, Any], given: Collection[str]) -> t
     """Return what the factory made, or make it, for parameters of which `given` were not left to their defaults."""
     entry = factory.handle._entry(factory.__qualname__)  # noqa: SLF001
     built = entry["specializations"]
-    own = {one["name"]: one for one in entry["factory_parameters"]}
+    own = {one["name"]: one for one in entry.get("factory_parameters") or ()}
     fitting = [position for position, one in enumerate(built) if _fits(one["params"], params, given, own)]
     positions = _prefer_same_types(built, fitting, params)
     if not positions:

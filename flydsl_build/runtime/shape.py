@@ -9,7 +9,7 @@ __all__ = ["misshapen"]
 
 # A type: a value of it, numbers not negative. A tuple: the first, or None. A list: any number of such items. A dict: these keys, those
 # with "?" if they are there; "*": any keys. None: anything.
-_PARAMETER = {"name": str, "kind": str, "role": str, "default?": None}
+_PARAMETER = {"name": str, "kind": str, "role": str, "annotation?": (str, type(None)), "default?": None}
 _KERNEL = {"symbol": str, "max_workgroup": int, "reqd_workgroup?": ([int], type(None))}
 _CODE_OBJECT = {"offset": int, "size": int, "sha256": str, "e_flags": int, "kernels": [_KERNEL]}
 _UNIT = {
@@ -36,6 +36,7 @@ _LAUNCHER = {
     "name": str,
     "parameters": [_PARAMETER],
     "specializations": [_SPECIALIZATION],
+    "factory_parameters?": ([_PARAMETER], type(None)),
     "returns?": ({"form": str, "names": [str]}, type(None)),
 }
 _MANIFEST = {

@@ -77,7 +77,9 @@ def test_descriptions(table: Any, hip: FakeHip, runtime: Any) -> None:
                 raise
             return  # a description that was compiled, and arguments that do not fit it
         bound.update()
-        assert (bound.device, len(bound.arguments) >= len(given)) == (0, True)
+        # Two parameters may have got one name.
+        wanted = min(len(given), len({one[0] for one in description[0]}))
+        assert (bound.device, len(bound.arguments) >= wanted) == (0, True)
 
     for base in bases:
         describe((base, b"\0\0\0"))
